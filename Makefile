@@ -1,26 +1,110 @@
-EXTENSION = queen
-EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" queen.control)
+# The front door: both programs, their tests, and a private server to try them on.
+# The extension itself is built by PGXS (extension.mk), the front end here.
+#
+#   make                 build queen.so and build/queen-frontend
+#   make up, down        start and stop a private PostgreSQL and a front end
+#   make check           every test; nothing is written outside the checkout
+#   make install         into the PostgreSQL that PG_CONFIG names (DESTDIR is honoured)
 
-# The extension script is these files, in this order.
-SQL_PARTS = schema codec queue push pop ack lease dlq resources grants
-SQL_FILES = $(SQL_PARTS:%=sql/%.sql)
+BUILD = build
+PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/15/bin/pg_config) pg_config)
+PGXS = $(shell $(PG_CONFIG) --pgxs)
+VERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" queen.control)
+prefix ?= /usr/local
+export PG_CONFIG
 
-MODULE_big = queen
+EXTENSION_MAKE = $(MAKE) --no-print-directory -f extension.mk
+
+WARNINGS = -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
+HARDENING = -fstack-protector-strong -fPIE
+C_CPPFLAGS = -D_GNU_SOURCE -DQUEEN_VERSION='"$(VERSION)"' -Isrc/common -I$(shell $(PG_CONFIG) --includedir)
+C_CFLAGS = -std=c11 -g -pthread $(WARNINGS) $(HARDENING) $(CFLAGS)
+FRONTEND_LDFLAGS = -pie -Wl,-z,relro,-z,now -L$(shell $(PG_CONFIG) --libdir) $(LDFLAGS)
+FRONTEND_LIBS = -lpq -lmicrohttpd -levent_core -lzstd -lxxhash -ljansson -pthread
+
+RELEASE_FLAGS = -O2 -D_FORTIFY_SOURCE=2
+ASAN_FLAGS = -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
 COMMON_SOURCES = $(wildcard src/common/*.c)
-BGWORKER_SOURCES = $(wildcard src/bgworker/*.c)
-OBJS = $(BGWORKER_SOURCES:.c=.o) $(COMMON_SOURCES:.c=.o)
-DATA_built = queen--$(EXTVERSION).sql
-EXTRA_CLEAN = queen--$(EXTVERSION).sql
+FRONTEND_SOURCES = $(wildcard src/frontend/*.c) $(COMMON_SOURCES)
+RELEASE_OBJECTS = $(FRONTEND_SOURCES:src/%.c=$(BUILD)/frontend/%.o)
+ASAN_OBJECTS = $(FRONTEND_SOURCES:src/%.c=$(BUILD)/asan/%.o)
 
-WARNINGS = -Wall -Wextra -Wshadow -Wmissing-prototypes -Wno-unused-parameter
-PG_CPPFLAGS = -Isrc/common
-PG_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARNINGS) -fvisibility=hidden
-SHLIB_LINK = -lzstd -lxxhash
-with_llvm = no
+all: extension frontend
+extension:
+	@$(PG_CONFIG) --pgxs >/dev/null || { echo "no pg_config: run make deps" >&2; exit 1; }
+	+@$(EXTENSION_MAKE) all
+frontend: $(if $(wildcard src/frontend/main.c),$(BUILD)/queen-frontend)
+asan: $(BUILD)/asan/queen-frontend
 
-PG_CONFIG ?= pg_config
-PGXS := $(shell $(PG_CONFIG) --pgxs)
-include $(PGXS)
+$(BUILD)/queen-frontend: $(RELEASE_OBJECTS)
+	$(CC) $(C_CFLAGS) $(RELEASE_FLAGS) $^ $(FRONTEND_LDFLAGS) $(FRONTEND_LIBS) -o $@
+$(BUILD)/asan/queen-frontend: $(ASAN_OBJECTS)
+	$(CC) $(C_CFLAGS) $(ASAN_FLAGS) $^ $(FRONTEND_LDFLAGS) $(FRONTEND_LIBS) -o $@
+$(BUILD)/frontend/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CC) $(C_CPPFLAGS) $(C_CFLAGS) $(RELEASE_FLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/asan/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CC) $(C_CPPFLAGS) $(C_CFLAGS) $(ASAN_FLAGS) -MMD -MP -c $< -o $@
+-include $(RELEASE_OBJECTS:.o=.d) $(ASAN_OBJECTS:.o=.d)
 
-queen--$(EXTVERSION).sql: $(SQL_FILES) queen.control
-	{ echo '\echo Use "CREATE EXTENSION queen" to load this file. \quit'; cat $(SQL_FILES); } > $@
+install: all
+	+@$(EXTENSION_MAKE) install
+	test ! -e $(BUILD)/queen-frontend || install -D -m 755 $(BUILD)/queen-frontend $(DESTDIR)$(prefix)/bin/queen-frontend
+uninstall:
+	+@$(EXTENSION_MAKE) uninstall
+	rm -f $(DESTDIR)$(prefix)/bin/queen-frontend
+clean:
+	+@$(EXTENSION_MAKE) clean
+	rm -rf $(BUILD)
+
+# Set-up of a machine and of a private server.
+deps:
+	@scripts/deps
+up down env demo:
+	@scripts/$@
+
+# Tests. check-unit is defined by the unit tests' own makefile.
+-include regress/unit/unit.mk
+-include regress/regress.mk
+
+CHECK_DIR = $(CURDIR)/$(BUILD)/check
+PGXS_TEST = $(dir $(PGXS))../test
+TEMP_INSTANCE = --bindir="$$(scripts/pgtree $(CHECK_DIR)/pg)" --temp-config=regress/postgresql.conf
+
+check:
+	@scripts/check
+check-tree: all
+	+@scripts/pgtree $(CHECK_DIR)/pg >/dev/null
+	+@$(MAKE) -s install DESTDIR=$(CHECK_DIR)/pg
+check-regress: check-tree
+	@rm -rf $(CHECK_DIR)/regress && mkdir -p $(CHECK_DIR)/regress
+	$(PGXS_TEST)/regress/pg_regress $(TEMP_INSTANCE) --temp-instance=$(CHECK_DIR)/regress/server \
+		--inputdir=regress --outputdir=$(CHECK_DIR)/regress $(REGRESS_OPTS) $(REGRESS)
+check-isolation: check-tree
+	@rm -rf $(CHECK_DIR)/isolation && mkdir -p $(CHECK_DIR)/isolation
+	$(PGXS_TEST)/isolation/pg_isolation_regress $(TEMP_INSTANCE) --temp-instance=$(CHECK_DIR)/isolation/server \
+		--inputdir=regress/isolation --outputdir=$(CHECK_DIR)/isolation $(ISOLATION_OPTS) $(ISOLATION)
+check-tap: check-tree
+	@rm -rf $(CHECK_DIR)/tap && mkdir -p $(CHECK_DIR)/tap
+	PATH="$$(scripts/pgtree $(CHECK_DIR)/pg):$$PATH" TESTDIR=$(CHECK_DIR)/tap \
+		PG_REGRESS=$(abspath $(PGXS_TEST))/regress/pg_regress \
+		QUEEN_FRONTEND=$${QUEEN_FRONTEND:-$(CURDIR)/$(BUILD)/queen-frontend} \
+		prove -I $(PGXS_TEST)/perl -I regress/t $(PROVE_FLAGS) $(or $(PROVE_TESTS),regress/t/*.pl)
+installcheck:
+	+@$(EXTENSION_MAKE) installcheck
+
+# Static checks of our own code.
+LINT_C = $(wildcard src/*/*.c src/*/*.h regress/unit/*.c regress/fuzz/*.c)
+lint:
+	clang-format --dry-run -Werror $(LINT_C)
+	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
+		-Isrc/common $(COMMON_SOURCES) $(wildcard src/frontend/*.c)
+	clang-tidy --quiet --warnings-as-errors='*' $(FRONTEND_SOURCES) -- $(C_CPPFLAGS) -std=c11
+
+dist:
+	git archive --prefix=queen-$(VERSION)/ -o queen-$(VERSION).tar.gz HEAD
+
+.PHONY: all extension frontend asan install uninstall clean deps up down env demo check check-tree \
+	check-unit check-regress check-isolation check-tap installcheck lint dist
