@@ -1,0 +1,66 @@
+-- Codec: hashes, frames and segments as SQL sees them, and the rules for names.
+
+DO $$
+BEGIN
+    -- Hashes are made of UTF-8 bytes by the front end and of database text by SQL callers.
+    IF pg_catalog.getdatabaseencoding() <> 'UTF8' THEN
+        RAISE EXCEPTION 'queen needs a database with encoding UTF8'
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION queen.log_guard() RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_guard() IS
+    'Raises 0A000 outside isolation level READ COMMITTED, and makes a later PREPARE TRANSACTION of this transaction fail with 0A000';
+
+CREATE FUNCTION queen.log_hash(transaction_id text) RETURNS bytea
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_hash(text) IS
+    'Identity of a transaction id: xxh3_128 with seed 0, 16 bytes, big-endian';
+
+CREATE FUNCTION queen.log_frame(blob bytea, frame int, OUT flags int, OUT message_id uuid,
+                                OUT trace_id uuid, OUT transaction_id text, OUT producer_sub text,
+                                OUT payload bytea)
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_frame(bytea, int) IS
+    'Decodes one message of a segment. frame counts from 0. Flags: 1 trace id present, 2 producer subject present, 4 payload encrypted. Raises XX001 when the blob is corrupt, 22023 when it has no such frame';
+
+CREATE FUNCTION queen.log_message_ids(blob bytea) RETURNS uuid[]
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_message_ids(bytea) IS
+    'Message id of every frame of a segment, in frame order; NULL when the blob is corrupt';
+
+CREATE FUNCTION queen.log_segment_hashes(blob bytea) RETURNS bytea
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_segment_hashes(bytea) IS
+    'Hash of the transaction id of every frame, 16 bytes each, in frame order. Raises XX001 when the blob is corrupt';
+
+CREATE FUNCTION queen.log_segment_error(blob bytea, frames int) RETURNS text
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_segment_error(bytea, int) IS
+    'Says why blob is not a sound segment of that many frames; NULL when it is one';
+
+CREATE FUNCTION queen.log_hashes_distinct(hashes bytea) RETURNS boolean
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_hashes_distinct(bytea) IS
+    'Whether all 16-byte strides of hashes differ. Raises 22023 when the length is not a multiple of 16';
+
+-- Not STRICT and with a parsed body: the planner inlines it into the query that calls it.
+CREATE FUNCTION queen.log_unnest_hashes(p bytea) RETURNS TABLE (idx int, h bytea)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT i, pg_catalog.substring(p, i * 16 + 1, 16)
+      FROM pg_catalog.generate_series(0, pg_catalog.length(p) / 16 - 1) AS i;
+END;
+COMMENT ON FUNCTION queen.log_unnest_hashes(bytea) IS
+    'The 16-byte strides of p with their position, counted from 0; no rows for NULL';
+
+CREATE FUNCTION queen.log_valid_name(name text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT pg_catalog.length(name) <= 255 AND name COLLATE "C" !~ '[\x01-\x1f\x7f]';
+END;
+COMMENT ON FUNCTION queen.log_valid_name(text) IS
+    'Whether name may name a queue, a partition or a consumer group: at most 255 characters, no control characters; NULL for NULL. The caller refuses the empty name where it is not allowed';

@@ -1,0 +1,1 @@
+-- Leases: renewal and release.

@@ -1,0 +1,1 @@
+-- Queues: creation, configuration, deletion.

@@ -1,0 +1,1 @@
+-- What a tenant has: queues and their counters.

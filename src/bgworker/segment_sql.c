@@ -1,0 +1,314 @@
+/*
+ * segment_sql.c
+ *		SQL functions that look inside a segment.
+ *
+ * A blob reaches the database as opaque bytes, so none of them trusts it:
+ * its size is bounded before memory is taken, and a segment with one bad
+ * frame is refused whole.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/uuid.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+#include "frame.h"
+#include "hash.h"
+#include "protocol.h"
+#include "segment.h"
+#include "utf8.h"
+
+PG_FUNCTION_INFO_V1(log_hash);
+PG_FUNCTION_INFO_V1(log_frame);
+PG_FUNCTION_INFO_V1(log_message_ids);
+PG_FUNCTION_INFO_V1(log_segment_hashes);
+PG_FUNCTION_INFO_V1(log_segment_error);
+PG_FUNCTION_INFO_V1(log_hashes_distinct);
+
+/* A decompressed segment, palloc'd. */
+typedef struct Segment
+{
+	uint8_t *raw;
+	size_t len;
+	int64_t frames; /* known when every frame was found sound */
+} Segment;
+
+/* Kept for the life of the backend: it is 100 kB and more, and slow to make. */
+static ZSTD_DCtx *
+decompressor(void)
+{
+	static ZSTD_DCtx *dctx = NULL;
+
+	if (dctx == NULL)
+		dctx = ZSTD_createDCtx();
+	if (dctx == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory"),
+						errdetail("Failed to create a decompression context.")));
+	return dctx;
+}
+
+/* Decompresses and walks every frame; NULL, or why the segment is corrupt. */
+static const char *
+segment_open(const bytea *blob, Segment *segment)
+{
+	const char *error;
+	FrameReader reader;
+	Frame frame;
+
+	memset(segment, 0, sizeof(*segment));
+	error = segment_raw_size(VARDATA_ANY(blob), VARSIZE_ANY_EXHDR(blob), &segment->len);
+	if (error != NULL)
+		return error;
+	segment->raw = palloc(Max(segment->len, 1));
+	error = segment_unpack(decompressor(), VARDATA_ANY(blob), VARSIZE_ANY_EXHDR(blob), segment->raw,
+						   segment->len);
+	if (error != NULL)
+		return error;
+	frame_reader_init(&reader, segment->raw, segment->len);
+	while (frame_next(&reader, &frame))
+		segment->frames++;
+	return reader.error;
+}
+
+/* As segment_open(), but a corrupt segment is an error. */
+static void
+segment_open_sound(const bytea *blob, Segment *segment)
+{
+	const char *error = segment_open(blob, segment);
+
+	if (error != NULL)
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg("segment is corrupt: %s", error)));
+}
+
+static void
+segment_close(Segment *segment)
+{
+	if (segment->raw != NULL)
+		pfree(segment->raw);
+}
+
+/*
+ * A text of a frame may hold any bytes.  What a text value cannot hold, bad
+ * UTF-8 and NUL, becomes U+FFFD.
+ */
+static text *
+frame_text(Span span)
+{
+	StringInfoData out;
+	text *result;
+
+	initStringInfo(&out);
+	while (span.len > 0)
+	{
+		size_t n = *span.ptr == '\0' ? 0 : utf8_sequence(span.ptr, span.len);
+
+		if (n > 0)
+			appendBinaryStringInfo(&out, span.ptr, n);
+		else
+			appendBinaryStringInfo(&out, "\xEF\xBF\xBD", 3);
+		n = Max(n, 1);
+		span.ptr += n;
+		span.len -= n;
+	}
+	result = cstring_to_text_with_len(out.data, out.len);
+	pfree(out.data);
+	return result;
+}
+
+static bytea *
+bytea_of(const void *data, size_t len)
+{
+	bytea *result = palloc(VARHDRSZ + len);
+
+	SET_VARSIZE(result, VARHDRSZ + len);
+	memcpy(VARDATA(result), data, len);
+	return result;
+}
+
+static Datum
+uuid_datum(const uint8_t *bytes)
+{
+	pg_uuid_t *uuid = palloc(sizeof(pg_uuid_t));
+
+	memcpy(uuid->data, bytes, UUID_LEN);
+	return UUIDPGetDatum(uuid);
+}
+
+/*
+ * log_hash(transaction_id text) returns bytea
+ */
+Datum
+log_hash(PG_FUNCTION_ARGS)
+{
+	text *id = PG_GETARG_TEXT_PP(0);
+	uint8_t hash[HASH_SIZE];
+
+	transaction_hash(VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id), hash);
+	PG_RETURN_BYTEA_P(bytea_of(hash, HASH_SIZE));
+}
+
+/*
+ * log_frame(blob bytea, frame int, OUT flags int, OUT message_id uuid, OUT trace_id uuid,
+ *			 OUT transaction_id text, OUT producer_sub text, OUT payload bytea)
+ */
+Datum
+log_frame(PG_FUNCTION_ARGS)
+{
+	bytea *blob = PG_GETARG_BYTEA_PP(0);
+	int32 wanted = PG_GETARG_INT32(1);
+	TupleDesc tupdesc;
+	Segment segment;
+	FrameReader reader;
+	Frame frame;
+	Datum values[6];
+	bool nulls[6] = {false};
+	HeapTuple tuple;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	segment_open_sound(blob, &segment);
+	if (wanted < 0 || wanted >= segment.frames)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("segment has no frame %d", wanted)));
+	frame_reader_init(&reader, segment.raw, segment.len);
+	do
+		(void) frame_next(&reader, &frame);
+	while (wanted-- > 0);
+
+	values[0] = Int32GetDatum(frame.flags);
+	values[1] = uuid_datum(frame.message_id);
+	nulls[2] = frame.trace_id == NULL;
+	if (!nulls[2])
+		values[2] = uuid_datum(frame.trace_id);
+	values[3] = PointerGetDatum(frame_text(frame.transaction_id));
+	nulls[4] = frame.producer_sub.ptr == NULL;
+	if (!nulls[4])
+		values[4] = PointerGetDatum(frame_text(frame.producer_sub));
+	values[5] = PointerGetDatum(bytea_of(frame.payload.ptr, frame.payload.len));
+	segment_close(&segment);
+
+	tuple = heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls);
+	PG_RETURN_DATUM(HeapTupleGetDatum(tuple));
+}
+
+/*
+ * log_message_ids(blob bytea) returns uuid[]
+ *		NULL for a corrupt segment.
+ */
+Datum
+log_message_ids(PG_FUNCTION_ARGS)
+{
+	bytea *blob = PG_GETARG_BYTEA_PP(0);
+	Segment segment;
+	FrameReader reader;
+	Frame frame;
+	pg_uuid_t *ids;
+	Datum *elements;
+	int n = 0;
+	ArrayType *result;
+
+	if (segment_open(blob, &segment) != NULL)
+	{
+		segment_close(&segment);
+		PG_RETURN_NULL();
+	}
+	ids = palloc(segment.frames * sizeof(pg_uuid_t));
+	elements = palloc(segment.frames * sizeof(Datum));
+	frame_reader_init(&reader, segment.raw, segment.len);
+	while (frame_next(&reader, &frame))
+	{
+		memcpy(ids[n].data, frame.message_id, UUID_LEN);
+		elements[n] = UUIDPGetDatum(&ids[n]);
+		n++;
+	}
+	segment_close(&segment);
+	result = construct_array(elements, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
+	pfree(elements);
+	pfree(ids);
+	PG_RETURN_ARRAYTYPE_P(result);
+}
+
+/*
+ * log_segment_hashes(blob bytea) returns bytea
+ */
+Datum
+log_segment_hashes(PG_FUNCTION_ARGS)
+{
+	bytea *blob = PG_GETARG_BYTEA_PP(0);
+	Segment segment;
+	FrameReader reader;
+	Frame frame;
+	bytea *result;
+	uint8_t *hash;
+
+	segment_open_sound(blob, &segment);
+	result = palloc(VARHDRSZ + segment.frames * HASH_SIZE);
+	SET_VARSIZE(result, VARHDRSZ + segment.frames * HASH_SIZE);
+	hash = (uint8_t *) VARDATA(result);
+	frame_reader_init(&reader, segment.raw, segment.len);
+	while (frame_next(&reader, &frame))
+	{
+		transaction_hash(frame.transaction_id.ptr, frame.transaction_id.len, hash);
+		hash += HASH_SIZE;
+	}
+	segment_close(&segment);
+	PG_RETURN_BYTEA_P(result);
+}
+
+/*
+ * log_segment_error(blob bytea, frames int) returns text
+ */
+Datum
+log_segment_error(PG_FUNCTION_ARGS)
+{
+	bytea *blob = PG_GETARG_BYTEA_PP(0);
+	int32 frames = PG_GETARG_INT32(1);
+	Segment segment;
+	const char *error = segment_open(blob, &segment);
+
+	segment_close(&segment);
+	if (error != NULL)
+		PG_RETURN_TEXT_P(cstring_to_text(error));
+	if (segment.frames != frames)
+		PG_RETURN_TEXT_P(cstring_to_text(
+			psprintf("%lld frames instead of %d", (long long) segment.frames, frames)));
+	PG_RETURN_NULL();
+}
+
+static int
+hash_compare(const void *a, const void *b)
+{
+	return memcmp(a, b, HASH_SIZE);
+}
+
+/*
+ * log_hashes_distinct(hashes bytea) returns bool
+ */
+Datum
+log_hashes_distinct(PG_FUNCTION_ARGS)
+{
+	bytea *hashes = PG_GETARG_BYTEA_PP(0);
+	size_t n = VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
+	char *sorted;
+	bool distinct = true;
+
+	if (VARSIZE_ANY_EXHDR(hashes) % HASH_SIZE != 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("hashes must be a multiple of %d bytes", HASH_SIZE)));
+	if (n < 2)
+		PG_RETURN_BOOL(true);
+	sorted = palloc(n * HASH_SIZE);
+	memcpy(sorted, VARDATA_ANY(hashes), n * HASH_SIZE);
+	qsort(sorted, n, HASH_SIZE, hash_compare);
+	for (size_t i = 1; i < n && distinct; i++)
+		distinct = hash_compare(sorted + (i - 1) * HASH_SIZE, sorted + i * HASH_SIZE) != 0;
+	pfree(sorted);
+	PG_RETURN_BOOL(distinct);
+}
