@@ -27,6 +27,6 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 queen--$(EXTVERSION).sql: $(SQL_FILES) queen.control
-	{ echo '\echo Use "CREATE EXTENSION queen" to load this file. \quit'; cat $(SQL_FILES); } > $@
+	{ printf '%s\n' '\echo Use "CREATE EXTENSION queen" to load this file. \quit'; cat $(SQL_FILES); } > $@
 
 -include $(OBJS:.o=.d)
