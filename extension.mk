@@ -14,6 +14,8 @@ EXTRA_CLEAN = $(OBJS:.o=.d)
 WARNINGS = -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror) \
 	-Wno-unused-parameter -Wno-declaration-after-statement
 PG_CPPFLAGS = -Isrc/common -D_GNU_SOURCE -DQUEEN_VERSION='"$(EXTVERSION)"' -MMD -MP
+# PostgreSQL 15 leaves PGDLLEXPORT empty here; entry points must stay visible.
+PG_CPPFLAGS += '-DPGDLLEXPORT=__attribute__((visibility("default")))'
 PG_CFLAGS = -std=c11 $(WARNINGS) -fvisibility=hidden
 SHLIB_LINK = -lzstd -lxxhash
 override with_llvm = no
