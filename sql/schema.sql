@@ -237,8 +237,16 @@ COMMENT ON COLUMN queen.message_traces.message_id IS 'Reserved: a trace is keyed
 COMMENT ON TABLE queen.message_trace_names IS 'Names under which a trace event can be found';
 
 -- All of it is user data: pg_dump leaves out what an extension owns unless it is registered.
-SELECT pg_catalog.pg_extension_config_dump('queen.' || relname, '')
-  FROM unnest(ARRAY['queues', 'log_partitions', 'log_segments', 'log_txns', 'log_consumers',
-                    'log_dlq', 'consumer_groups_metadata', 'consumer_watermarks',
-                    'retention_history', 'system_state', 'message_traces',
-                    'message_trace_names']) AS relname;
+DO $$
+DECLARE
+    relation text;
+BEGIN
+    FOREACH relation IN ARRAY ARRAY['queues', 'log_partitions', 'log_segments', 'log_txns',
+                                    'log_consumers', 'log_dlq', 'consumer_groups_metadata',
+                                    'consumer_watermarks', 'retention_history', 'system_state',
+                                    'message_traces', 'message_trace_names'] LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(
+            pg_catalog.format('queen.%I', relation)::regclass, '');
+    END LOOP;
+END
+$$;

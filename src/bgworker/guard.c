@@ -14,7 +14,9 @@
 #include "access/xact.h"
 #include "fmgr.h"
 
-PG_FUNCTION_INFO_V1(log_guard);
+#include "function.h"
+
+QUEEN_FUNCTION(log_guard);
 
 /* The current transaction wrote to the log; a savepoint's end does not clear it. */
 static bool log_touched = false;

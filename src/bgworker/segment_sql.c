@@ -20,17 +20,18 @@
 #endif
 
 #include "frame.h"
+#include "function.h"
 #include "hash.h"
 #include "protocol.h"
 #include "segment.h"
 #include "utf8.h"
 
-PG_FUNCTION_INFO_V1(log_hash);
-PG_FUNCTION_INFO_V1(log_frame);
-PG_FUNCTION_INFO_V1(log_message_ids);
-PG_FUNCTION_INFO_V1(log_segment_hashes);
-PG_FUNCTION_INFO_V1(log_segment_error);
-PG_FUNCTION_INFO_V1(log_hashes_distinct);
+QUEEN_FUNCTION(log_hash);
+QUEEN_FUNCTION(log_frame);
+QUEEN_FUNCTION(log_message_ids);
+QUEEN_FUNCTION(log_segment_hashes);
+QUEEN_FUNCTION(log_segment_error);
+QUEEN_FUNCTION(log_hashes_distinct);
 
 /* A decompressed segment, palloc'd. */
 typedef struct Segment
