@@ -28,7 +28,7 @@ PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
-queen--$(EXTVERSION).sql: $(SQL_FILES) queen.control
+queen--$(EXTVERSION).sql: $(SQL_FILES) queen.control extension.mk
 	{ printf '%s\n' '\echo Use "CREATE EXTENSION queen" to load this file. \quit'; cat $(SQL_FILES); } > $@
 
 -include $(OBJS:.o=.d)
