@@ -38,11 +38,14 @@ private_file() {
     [ -z "$service_user" ] || chown "$service_user:" "$1"
 }
 
-# True when the environment names a server of the operator's own. What "make env" prints
-# names the private one, by its password file.
+# True when the environment names a server of the operator's own. What "make env" printed
+# names a private one, which shows in its password file.
 own_server() {
-    [ -n "${QUEEN_DSN:-}" ] && return 0
-    [ -n "${PGHOST:-}" ] && [ "${PGPASSFILE:-}" != "$home/pgpass" ]
+    [ -z "${QUEEN_DSN:-}" ] || return 0
+    case ${PGPASSFILE:-} in
+        */pgpass) return 1 ;;
+        *) [ -n "${PGHOST:-}" ] ;;
+    esac
 }
 
 pg_bin() {
