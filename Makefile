@@ -51,10 +51,10 @@ $(BUILD)/asan/%.o: src/%.c
 
 install: all
 	+@$(EXTENSION_MAKE) install
-	test ! -e $(BUILD)/queen-frontend || install -D -m 755 $(BUILD)/queen-frontend $(DESTDIR)$(prefix)/bin/queen-frontend
+	test ! -e $(BUILD)/queen-frontend || install -D -m 755 $(BUILD)/queen-frontend "$(DESTDIR)$(prefix)/bin/queen-frontend"
 uninstall:
 	+@$(EXTENSION_MAKE) uninstall
-	rm -f $(DESTDIR)$(prefix)/bin/queen-frontend
+	rm -f "$(DESTDIR)$(prefix)/bin/queen-frontend"
 clean:
 	+@$(EXTENSION_MAKE) clean
 	rm -rf $(BUILD)
@@ -90,8 +90,8 @@ check-tap: check-tree
 	@rm -rf $(CHECK_DIR)/tap && mkdir -p $(CHECK_DIR)/tap
 	PATH="$$(scripts/pgtree $(CHECK_DIR)/pg):$$PATH" TESTDIR=$(CHECK_DIR)/tap \
 		PG_REGRESS=$(abspath $(PGXS_TEST))/regress/pg_regress \
-		QUEEN_FRONTEND=$${QUEEN_FRONTEND:-$(CURDIR)/$(BUILD)/queen-frontend} \
-		prove -I $(PGXS_TEST)/perl -I regress/t $(PROVE_FLAGS) $(or $(PROVE_TESTS),regress/t/*.pl)
+		QUEEN_FRONTEND=$(abspath $(or $(QUEEN_FRONTEND),$(BUILD)/queen-frontend)) \
+		prove -v -I $(PGXS_TEST)/perl -I regress/t $(PROVE_FLAGS) $(or $(PROVE_TESTS),$(sort $(wildcard regress/t/*.pl)))
 installcheck:
 	+@$(EXTENSION_MAKE) installcheck
 
