@@ -1,4 +1,4 @@
--- Codec: hashes, frames and segments as SQL sees them, and the rules for names.
+-- Codec: hashes, frames and segments as SQL sees them, and the checks that all calls share.
 
 DO $$
 BEGIN
@@ -64,3 +64,15 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION queen.log_valid_name(text) IS
     'Whether name may name a queue, a partition or a consumer group: at most 255 characters, no control characters; NULL for NULL. The caller refuses the empty name where it is not allowed';
+
+CREATE FUNCTION queen.log_check_arrays(VARIADIC lengths int[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF (lengths[1] = ALL (lengths)) IS NOT TRUE THEN
+        RAISE EXCEPTION 'argument arrays must not be null and must have the same length'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queen.log_check_arrays(int[]) IS
+    'Takes the cardinality of each argument array; raises 22023 unless they are equal and none is NULL';

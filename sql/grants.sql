@@ -1,1 +1,34 @@
--- Roles and rights.
+-- Roles and rights. PUBLIC gets nothing; nobody but the owner gets rights on a table.
+
+DO $$
+DECLARE
+    role text;
+BEGIN
+    FOREACH role IN ARRAY ARRAY['queen_frontend', 'queen_app', 'queen_monitor'] LOOP
+        -- Roles belong to the whole cluster: another database may have created them already.
+        BEGIN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', role);
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL;
+        END;
+    END LOOP;
+END
+$$;
+
+REVOKE ALL ON ALL TABLES IN SCHEMA queen FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA queen FROM PUBLIC;
+REVOKE ALL ON SCHEMA queen FROM PUBLIC;
+
+GRANT USAGE ON SCHEMA queen TO queen_frontend, queen_app, queen_monitor;
+GRANT queen_monitor TO pg_monitor;
+
+-- Exactly the calls of the front end; they run with the owner's rights.
+GRANT EXECUTE ON FUNCTION
+    queen.log_handshake,
+    queen.log_provision,
+    queen.log_push,
+    queen.log_configure,
+    queen.log_delete_queue,
+    queen.log_queues,
+    queen.log_queue
+TO queen_frontend;
