@@ -29,6 +29,13 @@ sub in_env
     return $output;
 }
 
+END
+{
+    my $exit_code = $?;
+    script('down');
+    $? = $exit_code;
+}
+
 sub slurp_pid { return 0 + (split /\n/, slurp_file("$home/$_[0]"))[0]; }
 sub mode { return sprintf '%04o', (stat "$home/$_[0]")[2] & 07777; }
 
