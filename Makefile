@@ -62,8 +62,10 @@ clean:
 # Set-up of a machine and of a private server.
 deps:
 	@scripts/deps
-up down env demo:
+up down env:
 	@scripts/$@
+demo:
+	@[ -n "$$QUEEN_URL" ] || eval "$$(scripts/env)"; scripts/demo
 
 # Tests. check-unit is defined by the unit tests' own makefile.
 -include regress/unit/unit.mk
