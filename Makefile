@@ -67,7 +67,7 @@ up down env:
 demo:
 	@[ -n "$$QUEEN_URL" ] || eval "$$(scripts/env)"; scripts/demo
 
-# Tests. check-unit is defined by the unit tests' own makefile.
+# Tests. check-unit is defined in the unit tests' own makefile.
 -include regress/unit/unit.mk
 -include regress/regress.mk
 
@@ -93,7 +93,7 @@ check-tap: check-tree
 	PATH="$$(scripts/pgtree $(CHECK_DIR)/pg):$$PATH" TESTDIR=$(CHECK_DIR)/tap \
 		PG_REGRESS=$(abspath $(PGXS_TEST))/regress/pg_regress \
 		QUEEN_FRONTEND=$(abspath $(or $(QUEEN_FRONTEND),$(BUILD)/queen-frontend)) \
-		prove -v -I $(PGXS_TEST)/perl -I regress/t $(PROVE_FLAGS) $(or $(PROVE_TESTS),$(sort $(wildcard regress/t/*.pl)))
+		prove -I $(PGXS_TEST)/perl -I regress/t $(PROVE_FLAGS) $(or $(PROVE_TESTS),$(sort $(wildcard regress/t/*.pl)))
 installcheck:
 	+@$(EXTENSION_MAKE) installcheck
 
@@ -109,4 +109,4 @@ dist:
 	git archive --prefix=queen-$(VERSION)/ -o queen-$(VERSION).tar.gz HEAD
 
 .PHONY: all extension frontend asan install uninstall clean deps up down env demo check check-tree \
-	check-unit check-regress check-isolation check-tap installcheck lint dist
+	check-regress check-isolation check-tap installcheck lint dist
