@@ -199,6 +199,9 @@ test_empty_buffer_has_no_frame(void **state)
 	frame_reader_init(&reader, vector_plain, 0);
 	assert_false(frame_next(&reader, &frame));
 	assert_null(reader.error);
+	frame_reader_init(&reader, NULL, 0);
+	assert_false(frame_next(&reader, &frame));
+	assert_null(reader.error);
 }
 
 static void

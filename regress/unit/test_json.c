@@ -207,6 +207,21 @@ test_structure_errors(void **state)
 }
 
 static void
+test_empty_text_without_memory(void **state)
+{
+	Buf buf = {0};
+	JsonReader r;
+	JsonValue value;
+
+	json_begin(&r, NULL, 0, 1);
+	assert_false(json_value(&r, &value));
+	assert_string_equal(r.error, "unexpected end");
+	json_write_string(&buf, NULL, 0);
+	assert_memory_equal(buf.data, "\"\"", 2);
+	buf_free(&buf);
+}
+
+static void
 test_number_errors(void **state)
 {
 	assert_refused("-", "malformed number", 1);
@@ -581,6 +596,7 @@ main(void)
 		cmocka_unit_test(test_member_values_are_spans),
 		cmocka_unit_test(test_peek_names_the_next_value),
 		cmocka_unit_test(test_structure_errors),
+		cmocka_unit_test(test_empty_text_without_memory),
 		cmocka_unit_test(test_number_errors),
 		cmocka_unit_test(test_string_errors),
 		cmocka_unit_test(test_every_byte_at_every_place),

@@ -26,7 +26,7 @@ $(UNIT_TESTS): $(UNIT_BUILD)/%: $(UNIT_BUILD)/%.o $(UNIT_COMMON)
 $(UNIT_REPLAYS): $(UNIT_BUILD)/replay_%: $(UNIT_BUILD)/replay_%.o $(UNIT_BUILD)/fuzz_%.o \
 		$(UNIT_BUILD)/jansson_verdict.o $(UNIT_COMMON)
 	$(CC) $(UNIT_CFLAGS) $^ $(UNIT_LIBS) -o $@
-$(UNIT_BUILD)/replay_%.o: regress/fuzz/replay.c
+$(UNIT_REPLAYS:%=%.o): $(UNIT_BUILD)/replay_%.o: regress/fuzz/replay.c
 	@mkdir -p $(@D)
 	$(CC) $(UNIT_CPPFLAGS) $(UNIT_CFLAGS) -DCORPUS='"regress/fuzz/corpus/$*"' -MMD -MP -c $< -o $@
 $(UNIT_BUILD)/%.o: regress/unit/%.c
@@ -43,7 +43,7 @@ $(UNIT_BUILD)/%.o: src/common/%.c
 
 # Every test speaks TAP; the last lines are the totals.
 check-unit: $(UNIT_TESTS) $(UNIT_REPLAYS)
-	CMOCKA_MESSAGE_OUTPUT=TAP prove --exec '' $(PROVE_FLAGS) $^
+	CMOCKA_MESSAGE_OUTPUT=TAP prove -v --exec '' $(PROVE_FLAGS) $^
 
 # Fuzzing: new inputs gather in build/fuzz, beside the checked-in seeds.
 FUZZ_CC ?= clang-14

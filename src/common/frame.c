@@ -84,7 +84,7 @@ void
 frame_reader_init(FrameReader *reader, const void *data, size_t len)
 {
 	reader->pos = data;
-	reader->end = reader->pos + len;
+	reader->end = len > 0 ? reader->pos + len : reader->pos; /* an empty buffer may be NULL */
 	reader->error = NULL;
 }
 

@@ -100,7 +100,6 @@ read_escape(const char *p, const char *end, uint32_t *code, const char **error)
 {
 	static const char letters[] = "\"\\/bfnrt";
 	static const char meanings[] = "\"\\/\b\f\n\r\t";
-	const char *letter;
 	int unit;
 	int low;
 
@@ -111,7 +110,8 @@ read_escape(const char *p, const char *end, uint32_t *code, const char **error)
 	}
 	if (p[1] != 'u')
 	{
-		letter = memchr(letters, p[1], sizeof(letters) - 1);
+		const char *letter = memchr(letters, p[1], sizeof(letters) - 1);
+
 		if (letter == NULL)
 		{
 			*error = "unknown escape";
@@ -367,7 +367,7 @@ json_begin(JsonReader *r, const char *text, size_t len, int max_depth)
 	*r = (JsonReader){
 		.start = text,
 		.pos = text,
-		.end = text + len,
+		.end = len > 0 ? text + len : text, /* an empty text may be NULL */
 		.max_depth = max_depth < JSON_MAX_DEPTH ? max_depth : JSON_MAX_DEPTH,
 		.first = true,
 	};
@@ -550,8 +550,9 @@ json_string_decode(const JsonValue *value, Buf *out)
 	}
 }
 
+/* Writes a byte that cannot stand for itself. */
 static void
-write_escape(Buf *out, unsigned char c)
+write_special(Buf *out, unsigned char c)
 {
 	switch (c)
 	{
@@ -571,7 +572,10 @@ write_escape(Buf *out, unsigned char c)
 			buf_append_str(out, "\\t");
 			break;
 		default:
-			buf_printf(out, "\\u%04x", c);
+			if (c < 0x20)
+				buf_printf(out, "\\u%04x", c);
+			else
+				buf_append_str(out, "\xEF\xBF\xBD");
 			break;
 	}
 }
@@ -579,29 +583,22 @@ write_escape(Buf *out, unsigned char c)
 void
 json_write_string(Buf *out, const char *text, size_t len)
 {
-	const char *end = text + len;
-
 	buf_append_char(out, '"');
-	while (text < end)
+	while (len > 0)
 	{
-		const char *special = skip_plain(text, end);
+		size_t n = (size_t) (skip_plain(text, text + len) - text);
 
-		buf_append(out, text, (size_t) (special - text));
-		text = special;
-		if (text == end)
-			break;
-		if ((unsigned char) *text < 0x80)
-			write_escape(out, (unsigned char) *text++);
+		if (n == 0 && (unsigned char) *text >= 0x80)
+			n = utf8_sequence(text, len);
+		if (n > 0)
+			buf_append(out, text, n);
 		else
 		{
-			size_t n = utf8_sequence(text, (size_t) (end - text));
-
-			if (n > 0)
-				buf_append(out, text, n);
-			else
-				buf_append_str(out, "\xEF\xBF\xBD");
-			text += n > 0 ? n : 1;
+			write_special(out, (unsigned char) *text);
+			n = 1;
 		}
+		text += n;
+		len -= n;
 	}
 	buf_append_char(out, '"');
 }

@@ -70,28 +70,20 @@ utf8_sequence(const char *s, size_t len)
 bool
 utf8_valid(const char *s, size_t len)
 {
-	const char *end = s + len;
-
-	while (s < end)
+	while (len > 0)
 	{
-		size_t n;
+		uint64_t word;
+		size_t n = sizeof(word);
 
 		/* Most text is ASCII: take it a word at a time. */
-		while ((size_t) (end - s) >= sizeof(uint64_t))
-		{
-			uint64_t word;
-
-			memcpy(&word, s, sizeof(word));
-			if (word & HIGH_BITS)
-				break;
-			s += sizeof(word);
-		}
-		if (s == end)
-			break;
-		n = utf8_sequence(s, (size_t) (end - s));
+		if (len >= n)
+			memcpy(&word, s, n);
+		if (len < n || (word & HIGH_BITS))
+			n = utf8_sequence(s, len);
 		if (n == 0)
 			return false;
 		s += n;
+		len -= n;
 	}
 	return true;
 }
