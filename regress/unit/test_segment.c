@@ -387,7 +387,7 @@ static void
 test_every_allocation_fails_once(void **state)
 {
 	Bytes raw = raw_segment(20);
-	uint8_t memory[4096];
+	uint8_t memory[4096] = {0};
 	bool failed = true;
 	int runs = 0;
 

@@ -72,7 +72,7 @@ utf8_valid(const char *s, size_t len)
 {
 	while (len > 0)
 	{
-		uint64_t word;
+		uint64_t word = 0;
 		size_t n = sizeof(word);
 
 		/* Most text is ASCII: take it a word at a time. */
