@@ -1,0 +1,72 @@
+# The commands of the quick start and of README work as printed. Where a json block follows
+# a command, the answer is that, ids and times apart. Blocks without a language are not run.
+use strict;
+use warnings;
+use FindBin;
+use lib $FindBin::Bin;
+use JSON::PP;
+use PostgreSQL::Test::Utils;
+use QueenTest;
+use Test::More;
+
+my $json = JSON::PP->new->canonical->pretty;
+my $root = "$FindBin::Bin/../..";
+my $queen = QueenTest->new('docs');
+my $web = $queen->start_frontend;
+$ENV{QUEEN_URL} = $web->url;
+
+sub normal
+{
+    my ($text) = @_;
+    $text =~ s/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/ID/g;
+    return $json->encode(decode_json($text));
+}
+
+# Runs one block in the page's directory. Functions live on from block to block; a request
+# that is refused ends the block with an error.
+sub run_block
+{
+    my ($directory, $text) = @_;
+    open my $file, '>', "$directory/block" or die $!;
+    print $file <<"SCRIPT";
+set -eo pipefail
+cd $directory
+touch functions
+. ./functions
+curl() { command curl -f "\$@"; }
+$text
+declare -f >functions
+SCRIPT
+    close $file;
+    my $output = `bash $directory/block 2>&1`;
+    return ($?, $output);
+}
+
+sub check_page
+{
+    my ($page) = @_;
+    my $directory = PostgreSQL::Test::Utils::tempdir;
+    my @blocks = slurp_file("$root/$page") =~ /^```(sh|json)\n(.*?)^```$/gms;
+    while (my ($language, $text) = splice @blocks, 0, 2)
+    {
+        next if $language eq 'json';
+        my $name = "$page: " . (split /\n/, $text)[0];
+        my ($status, $output) = run_block($directory, $text);
+        is($status, 0, $name) or diag $output;
+        is(normal($output), normal($blocks[1]), "$name, its answer") if ($blocks[0] // '') eq 'json';
+    }
+    return;
+}
+
+check_page('docs/quickstart.md');
+check_page('README.md');
+
+# Every setting of the front end is in the table, with its variable and its default.
+my $help = `$ENV{QUEEN_FRONTEND} --help`;
+my %settings = $help =~ /^  --(\S+)\s+\S.*\n\s+\((.*; default .*)\)$/gm;
+my %documented = map { /^\| `--(\S+)` \| (.*?) \| (.*?) \|/ ? ($1 => "$2; default $3") : () }
+  split /\n/, slurp_file("$root/docs/configuration.md");
+s/`//g for values %documented;
+cmp_ok(scalar keys %settings, '>', 10, 'the help lists settings');
+is_deeply(\%documented, \%settings, 'docs/configuration.md lists the settings of --help');
+$queen->finish;
