@@ -1,0 +1,26 @@
+/*
+ * admin.h
+ *		The rare routes: configure.c, queues.c, dlq.c.
+ */
+#ifndef QUEEN_ADMIN_H
+#define QUEEN_ADMIN_H
+
+#include "db.h"
+#include "http.h"
+
+extern void configure_handler(Request *req);	/* POST /api/v1/configure */
+extern void queues_handler(Request *req);		/* GET /api/v1/resources/queues */
+extern void queue_handler(Request *req);		/* GET /api/v1/resources/queues/:queue */
+extern void delete_queue_handler(Request *req); /* DELETE /api/v1/resources/queues/:queue */
+extern void dlq_handler(Request *req);			/* GET /api/v1/dlq */
+
+/* The failure of an administrative call, in JSON. */
+extern void admin_reply_error(Request *req, const DbError *error);
+
+/* DbDone of a function that returns the whole answer as JSON; NULL is 404. */
+extern void admin_on_json(DbCall *call, PGresult *res, const DbError *error);
+
+/* Removes the data of deleted queues, step by step, until none is left. */
+extern void admin_drain_deleted(struct Worker *worker);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * calls.c
+ *		The SQL functions that the front end calls, prepared once per connection.
+ */
+#include "calls.h"
+
+#include "pgbin.h"
+
+const CallSpec call_specs[N_CALLS] = {
+	[CALL_PROVISION] = {"provision",
+						"SELECT queen.log_provision($1, $2, $3)",
+						3,
+						{OID_UUID_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY}},
+	[CALL_PUSH] = {"push",
+				   "SELECT * FROM queen.log_push($1, $2, $3, $4, $5, $6, $7)",
+				   7,
+				   {OID_UUID_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_INT4_ARRAY, OID_BYTEA_ARRAY,
+					OID_BYTEA_ARRAY, OID_BOOL}},
+	[CALL_POP] = {"pop",
+				  "SELECT * FROM queen.log_pop($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+				  12,
+				  {OID_UUID_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_UUID_ARRAY,
+				   OID_INT4_ARRAY, OID_INT4_ARRAY, OID_INT4_ARRAY, OID_BOOL_ARRAY, OID_BOOL_ARRAY,
+				   OID_TEXT_ARRAY, OID_TIMESTAMPTZ_ARRAY}},
+	[CALL_QUARANTINE] = {"quarantine",
+						 "SELECT * FROM queen.log_quarantine($1, $2, $3, $4, $5)",
+						 5,
+						 {OID_UUID, OID_UUID, OID_TEXT, OID_UUID, OID_INT8}},
+	[CALL_ACK] = {"ack",
+				  "SELECT * FROM queen.log_ack($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+				  9,
+				  {OID_UUID_ARRAY, OID_UUID_ARRAY, OID_TEXT_ARRAY, OID_UUID_ARRAY, OID_INT4_ARRAY,
+				   OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_BOOL}},
+	[CALL_RENEW] = {"renew",
+					"SELECT * FROM queen.log_renew($1, $2, $3, $4)",
+					4,
+					{OID_UUID, OID_UUID, OID_INT4, OID_UUID_ARRAY}},
+	[CALL_RELEASE] = {"release",
+					  "SELECT * FROM queen.log_release($1, $2, $3, $4)",
+					  4,
+					  {OID_UUID_ARRAY, OID_UUID_ARRAY, OID_TEXT_ARRAY, OID_UUID_ARRAY}},
+	[CALL_CONFIGURE] = {"configure",
+						"SELECT queen.log_configure($1, $2, $3, $4, $5::text::jsonb, $6)::text",
+						6,
+						{OID_UUID, OID_TEXT, OID_TEXT, OID_TEXT, OID_TEXT, OID_TEXT}},
+	[CALL_DELETE_QUEUE] = {"delete_queue",
+						   "SELECT queen.log_delete_queue($1, $2)",
+						   2,
+						   {OID_UUID, OID_TEXT}},
+	[CALL_DRAIN] = {"drain", "SELECT queen.log_drain_step($1)", 1, {OID_INT4}},
+	[CALL_QUEUES] = {"queues", "SELECT queen.log_queues($1)::text", 1, {OID_UUID}},
+	[CALL_QUEUE] = {"queue", "SELECT queen.log_queue($1, $2)::text", 2, {OID_UUID, OID_TEXT}},
+	[CALL_DLQ] = {"dlq",
+				  "SELECT * FROM queen.log_dlq($1, $2, $3, $4, $5)",
+				  5,
+				  {OID_UUID, OID_TEXT, OID_TEXT, OID_INT4, OID_INT4}},
+	[CALL_HEALTH] = {"health", "SELECT version FROM queen.log_handshake()", 0, {0}},
+};

@@ -1,0 +1,571 @@
+/*
+ * conf.c
+ *		The table of settings, and where their values come from.
+ */
+#include "conf.h"
+
+#include "log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef enum SettingType
+{
+	SETTING_INT,
+	SETTING_BOOL,
+	SETTING_TEXT,
+	SETTING_CHOICE
+} SettingType;
+
+typedef struct Setting
+{
+	const char *flag;
+	const char *env[2];
+	SettingType type;
+	size_t offset; /* in Conf */
+	const char *boot;
+	int64_t min, max;
+	const char *choices; /* separated by '|' */
+	const char *help;
+} Setting;
+
+#define FIELD(name) offsetof(Conf, name)
+
+static const Setting settings[] = {
+	{"port",
+	 {"PORT"},
+	 SETTING_INT,
+	 FIELD(port),
+	 "6632",
+	 0,
+	 65535,
+	 NULL,
+	 "TCP port of the HTTP listener; 0 picks a free one and logs it"},
+	{"bind",
+	 {"QUEEN_BIND_ADDR", "HOST"},
+	 SETTING_TEXT,
+	 FIELD(bind_addr),
+	 "127.0.0.1",
+	 0,
+	 0,
+	 NULL,
+	 "IP address to listen on; anything but loopback is open to the network"},
+	{"threads",
+	 {"QUEEN_THREADS"},
+	 SETTING_INT,
+	 FIELD(threads),
+	 "0",
+	 0,
+	 64,
+	 NULL,
+	 "event loops; 0 is one per two cores, at least one"},
+	{"max-connections",
+	 {"QUEEN_MAX_CONNECTIONS"},
+	 SETTING_INT,
+	 FIELD(max_connections),
+	 "16384",
+	 1,
+	 1000000,
+	 NULL,
+	 "client connections, over all threads; more are refused"},
+	{"max-body-bytes",
+	 {"QUEEN_MAX_BODY_BYTES"},
+	 SETTING_INT,
+	 FIELD(max_body_bytes),
+	 "67108864",
+	 1024,
+	 67108864,
+	 NULL,
+	 "largest request body, bytes; a larger one gets 413"},
+	{"header-timeout",
+	 {"QUEEN_HEADER_TIMEOUT_MS"},
+	 SETTING_INT,
+	 FIELD(header_timeout_ms),
+	 "10000",
+	 100,
+	 600000,
+	 NULL,
+	 "milliseconds for a request line and its header block, then 408"},
+	{"body-timeout",
+	 {"QUEEN_BODY_TIMEOUT_MS"},
+	 SETTING_INT,
+	 FIELD(body_timeout_ms),
+	 "10000",
+	 100,
+	 600000,
+	 NULL,
+	 "milliseconds in which a body, and an answer, must move by 16 KiB, then the connection ends"},
+	{"idle-timeout",
+	 {"QUEEN_IDLE_TIMEOUT_MS"},
+	 SETTING_INT,
+	 FIELD(idle_timeout_ms),
+	 "75000",
+	 100,
+	 86400000,
+	 NULL,
+	 "milliseconds a kept-alive connection may stay silent between requests"},
+	{"shutdown-timeout",
+	 {"QUEEN_SHUTDOWN_TIMEOUT_MS"},
+	 SETTING_INT,
+	 FIELD(shutdown_timeout_ms),
+	 "10000",
+	 0,
+	 600000,
+	 NULL,
+	 "milliseconds after SIGTERM for requests in flight"},
+	{"dsn",
+	 {"QUEEN_DSN"},
+	 SETTING_TEXT,
+	 FIELD(dsn),
+	 "",
+	 0,
+	 0,
+	 NULL,
+	 "libpq connection string; empty uses PGHOST, PGPORT, ... or their PG_* spellings"},
+	{"push-connections",
+	 {"QUEEN_PUSH_CONNECTIONS"},
+	 SETTING_INT,
+	 FIELD(push_connections),
+	 "2",
+	 1,
+	 64,
+	 NULL,
+	 "database connections per thread for pushes"},
+	{"read-connections",
+	 {"QUEEN_READ_CONNECTIONS"},
+	 SETTING_INT,
+	 FIELD(read_connections),
+	 "3",
+	 1,
+	 64,
+	 NULL,
+	 "database connections per thread for pops and acknowledgements"},
+	{"wait-connections",
+	 {"QUEEN_WAIT_CONNECTIONS"},
+	 SETTING_INT,
+	 FIELD(wait_connections),
+	 "2",
+	 1,
+	 64,
+	 NULL,
+	 "database connections per thread for entries that must wait for a lock"},
+	{"statement-timeout",
+	 {"QUEEN_STMT_TIMEOUT_MS", "DB_STATEMENT_TIMEOUT"},
+	 SETTING_INT,
+	 FIELD(statement_timeout_ms),
+	 "30000",
+	 100,
+	 3600000,
+	 NULL,
+	 "milliseconds a database call may run"},
+	{"lock-timeout",
+	 {"QUEEN_LOCK_TIMEOUT_MS"},
+	 SETTING_INT,
+	 FIELD(lock_timeout_ms),
+	 "5000",
+	 10,
+	 3600000,
+	 NULL,
+	 "milliseconds a database call may wait for a row lock, then 503"},
+	{"zstd-level",
+	 {"QUEEN_V2_ZSTD_LEVEL"},
+	 SETTING_INT,
+	 FIELD(zstd_level),
+	 "3",
+	 1,
+	 19,
+	 NULL,
+	 "compression level of segments"},
+	{"subscription-mode",
+	 {"DEFAULT_SUBSCRIPTION_MODE"},
+	 SETTING_CHOICE,
+	 FIELD(subscription_mode),
+	 "new",
+	 0,
+	 0,
+	 "new|new-only|all|earliest|",
+	 "where a named group starts when its first pop does not say: new or all"},
+	{"pop-timeout",
+	 {"DEFAULT_TIMEOUT", "POP_DEFAULT_TIMEOUT_MS"},
+	 SETTING_INT,
+	 FIELD(pop_timeout_ms),
+	 "30000",
+	 1,
+	 300000,
+	 NULL,
+	 "milliseconds a waiting pop parks when it does not say"},
+	{"poll-initial",
+	 {"POP_WAIT_INITIAL_INTERVAL_MS"},
+	 SETTING_INT,
+	 FIELD(poll_initial_ms),
+	 "100",
+	 10,
+	 60000,
+	 NULL,
+	 "milliseconds between the first looks of parked pops that nothing woke"},
+	{"poll-max",
+	 {"POP_WAIT_MAX_INTERVAL_MS"},
+	 SETTING_INT,
+	 FIELD(poll_max_ms),
+	 "1000",
+	 10,
+	 60000,
+	 NULL,
+	 "longest interval between such looks, milliseconds"},
+	{"log-level",
+	 {"LOG_LEVEL"},
+	 SETTING_CHOICE,
+	 FIELD(log_level),
+	 "info",
+	 0,
+	 0,
+	 "error|warn|info|debug",
+	 "least severe event that is logged"},
+	{"log-json",
+	 {"QUEEN_LOG_JSON"},
+	 SETTING_BOOL,
+	 FIELD(log_json),
+	 "false",
+	 0,
+	 0,
+	 NULL,
+	 "log JSON lines instead of text"},
+};
+
+#define N_SETTINGS (sizeof(settings) / sizeof(settings[0]))
+
+/* Names of other Queen servers that have no meaning here; naming one gets a warning. */
+static const char *const foreign_env[] = {"NUM_WORKERS",
+										  "DB_POOL_SIZE",
+										  "QUEEN_APPLY_SCHEMA",
+										  "DEFAULT_BATCH_SIZE",
+										  "POP_WAIT_BACKOFF_THRESHOLD",
+										  "POP_WAIT_BACKOFF_MULTIPLIER",
+										  "QUEEN_POP_AUTOPILOT",
+										  "QUEEN_POP_FUSION",
+										  "QUEEN_POP_PENDING_GATE",
+										  "QUEEN_V2_FUSION_SHARDS",
+										  "QUEEN_V2_FUSION_HOLD_MS",
+										  "QUEEN_V2_FUSION_MAX_INFLIGHT",
+										  "QUEEN_V2_BUNDLE_MAX",
+										  "QUEEN_ACK_FUSION",
+										  "QUEEN_ACK_REGISTRY",
+										  "QUEEN_DEDUP_CACHE",
+										  "QUEEN_HOTLIST",
+										  "RETENTION_INTERVAL",
+										  "RETENTION_BATCH_SIZE",
+										  "RETENTION_PARALLELISM",
+										  "EVICTION_INTERVAL",
+										  "EVICTION_BATCH_SIZE",
+										  "PARTITION_CLEANUP_DAYS",
+										  "METRICS_RETENTION_DAYS",
+										  "STATS_INTERVAL_MS",
+										  "QUEEN_SYNC_ENABLED",
+										  "QUEEN_SYNC_SECRET",
+										  "QUEEN_MESH_PORT",
+										  "QUEEN_MESH_PEERS",
+										  "QUEEN_UDP_NOTIFY_PORT",
+										  "QUEEN_UDP_PEERS",
+										  "QUEEN_SWEEPER"};
+
+static const Setting *
+find_setting(const char *flag, size_t len)
+{
+	for (size_t i = 0; i < N_SETTINGS; i++)
+		if (strlen(settings[i].flag) == len && strncmp(settings[i].flag, flag, len) == 0)
+			return &settings[i];
+	return NULL;
+}
+
+static bool
+parse_bool(const char *text, bool *out)
+{
+	static const char *const yes[] = {"true", "1", "yes", "on"};
+	static const char *const no[] = {"false", "0", "no", "off"};
+
+	for (int i = 0; i < 4; i++)
+	{
+		if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0)
+		{
+			*out = strcasecmp(text, yes[i]) == 0;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool
+is_choice(const char *choices, const char *text)
+{
+	size_t len = strlen(text);
+
+	for (const char *p = choices; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL)
+	{
+		size_t n = strcspn(p, "|");
+
+		if (n == len && strncasecmp(p, text, n) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* "source" names the flag, variable or line for the message. */
+static bool
+set_value(Conf *conf, const Setting *s, const char *text, const char *source)
+{
+	void *field = (char *) conf + s->offset;
+
+	switch (s->type)
+	{
+		case SETTING_INT:
+		{
+			char *end;
+			long long value;
+
+			errno = 0;
+			value = strtoll(text, &end, 10);
+			if (*text == '\0' || *end || errno || value < s->min || value > s->max)
+			{
+				fprintf(stderr, "queen-frontend: %s: \"%s\" is not a number from %lld to %lld\n",
+						source, text, (long long) s->min, (long long) s->max);
+				return false;
+			}
+			*(int64_t *) field = value;
+			return true;
+		}
+		case SETTING_BOOL:
+			if (parse_bool(text, field))
+				return true;
+			fprintf(stderr, "queen-frontend: %s: \"%s\" is neither true nor false\n", source, text);
+			return false;
+		case SETTING_CHOICE:
+			if (!is_choice(s->choices, text))
+			{
+				fprintf(stderr, "queen-frontend: %s: \"%s\" is not one of %s\n", source, text,
+						s->choices);
+				return false;
+			}
+			/* FALLTHROUGH */
+		case SETTING_TEXT:
+			free(*(char **) field);
+			*(char **) field = strdup(text);
+			return true;
+	}
+	return false;
+}
+
+static char *
+trim(char *s)
+{
+	char *end;
+
+	while (isspace((unsigned char) *s))
+		s++;
+	end = s + strlen(s);
+	while (end > s && isspace((unsigned char) end[-1]))
+		end--;
+	*end = '\0';
+	return s;
+}
+
+/* Lines "flag = value"; '#' starts a comment line. */
+static bool
+load_file(Conf *conf, const char *path)
+{
+	char line[4096];
+	char source[4200];
+	int number = 0;
+	bool ok = true;
+	FILE *file = fopen(path, "r");
+
+	if (file == NULL)
+	{
+		fprintf(stderr, "queen-frontend: could not open configuration file \"%s\": %s\n", path,
+				strerror(errno));
+		return false;
+	}
+	while (fgets(line, sizeof(line), file))
+	{
+		char *key = trim(line);
+		char *eq = strchr(key, '=');
+		const Setting *s;
+
+		number++;
+		if (*key == '\0' || *key == '#')
+			continue;
+		snprintf(source, sizeof(source), "%s line %d", path, number);
+		if (eq)
+			*eq = '\0';
+		key = trim(key);
+		s = eq ? find_setting(key, strlen(key)) : NULL;
+		if (s == NULL)
+		{
+			fprintf(stderr, "queen-frontend: %s: unknown setting \"%s\"\n", source, key);
+			ok = false;
+			continue;
+		}
+		ok = set_value(conf, s, trim(eq + 1), source) && ok;
+	}
+	fclose(file);
+	return ok;
+}
+
+static bool
+load_environment(Conf *conf)
+{
+	bool ok = true;
+
+	for (size_t i = 0; i < N_SETTINGS; i++)
+	{
+		for (int j = 0; j < 2 && settings[i].env[j]; j++)
+		{
+			const char *value = getenv(settings[i].env[j]);
+
+			if (value == NULL)
+				continue;
+			ok = set_value(conf, &settings[i], value, settings[i].env[j]) && ok;
+			break;
+		}
+	}
+	return ok;
+}
+
+static void
+warn_foreign_environment(void)
+{
+	char names[2048] = "";
+
+	for (size_t i = 0; i < sizeof(foreign_env) / sizeof(foreign_env[0]); i++)
+	{
+		if (getenv(foreign_env[i]) == NULL)
+			continue;
+		if (*names)
+			strncat(names, ", ", sizeof(names) - strlen(names) - 1);
+		strncat(names, foreign_env[i], sizeof(names) - strlen(names) - 1);
+	}
+	if (*names)
+		log_event(LOG_LEVEL_WARN, "these variables have no meaning here and are ignored", "names",
+				  names, NULL);
+}
+
+/*
+ * The PG_* spellings of other Queen servers stand in for libpq's own
+ * variables, where those are not set.
+ */
+static void
+adopt_pg_spellings(void)
+{
+	static const char *const pairs[][2] = {
+		{"PG_HOST", "PGHOST"},		   {"PG_PORT", "PGPORT"},		  {"PG_USER", "PGUSER"},
+		{"PG_PASSWORD", "PGPASSWORD"}, {"PG_DATABASE", "PGDATABASE"}, {"PG_DB", "PGDATABASE"}};
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+	{
+		const char *value = getenv(pairs[i][0]);
+
+		if (value)
+			setenv(pairs[i][1], value, 0);
+	}
+}
+
+static void
+print_help(void)
+{
+	printf("queen-frontend: HTTP front end of the queen message queue\n\n"
+		   "usage: queen-frontend [--config FILE] [--check] [--SETTING=VALUE ...]\n\n"
+		   "  --config FILE   read settings from lines \"setting = value\"\n"
+		   "  --check         check the settings and exit\n"
+		   "  --help          this text\n\n"
+		   "settings (environment variable; default):\n");
+	for (size_t i = 0; i < N_SETTINGS; i++)
+	{
+		const Setting *s = &settings[i];
+
+		printf("  --%-20s %s\n%24s(%s%s%s; %s%s)\n", s->flag, s->help, "", s->env[0],
+			   s->env[1] ? " or " : "", s->env[1] ? s->env[1] : "", "default ",
+			   *s->boot ? s->boot : "empty");
+	}
+}
+
+/* One argument; *used is set when it consumed the next one as its value. */
+static bool
+set_from_argument(Conf *conf, const char *arg, const char *next, bool *used)
+{
+	const char *eq = strchr(arg, '=');
+	size_t len = eq ? (size_t) (eq - arg) : strlen(arg);
+	const Setting *s;
+
+	*used = false;
+	s = strncmp(arg, "--", 2) == 0 ? find_setting(arg + 2, len - 2) : NULL;
+	if (s == NULL)
+	{
+		fprintf(stderr, "queen-frontend: unknown argument \"%s\" (try --help)\n", arg);
+		return false;
+	}
+	if (eq)
+		return set_value(conf, s, eq + 1, arg);
+	if (next == NULL)
+	{
+		fprintf(stderr, "queen-frontend: %s needs a value\n", arg);
+		return false;
+	}
+	*used = true;
+	return set_value(conf, s, next, arg);
+}
+
+bool
+conf_load(Conf *conf, int argc, char **argv)
+{
+	const char *file = NULL;
+	bool ok = true;
+	bool used;
+
+	memset(conf, 0, sizeof(*conf));
+	for (size_t i = 0; i < N_SETTINGS; i++)
+		set_value(conf, &settings[i], settings[i].boot, settings[i].flag);
+
+	for (int i = 1; i < argc; i++)
+	{
+		if (strcmp(argv[i], "--help") == 0)
+		{
+			print_help();
+			exit(0);
+		}
+		if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+			file = argv[++i];
+		else if (strncmp(argv[i], "--config=", 9) == 0)
+			file = argv[i] + 9;
+	}
+	if (file)
+		ok = load_file(conf, file);
+	ok = load_environment(conf) && ok;
+
+	for (int i = 1; i < argc; i++)
+	{
+		if (strcmp(argv[i], "--check") == 0)
+			conf->check_only = true;
+		else if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+			i++;
+		else if (strncmp(argv[i], "--config=", 9) != 0)
+		{
+			ok = set_from_argument(conf, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used) && ok;
+			i += used;
+		}
+	}
+	if (ok && conf->poll_initial_ms > conf->poll_max_ms)
+	{
+		fprintf(stderr, "queen-frontend: poll-initial is larger than poll-max\n");
+		ok = false;
+	}
+	if (!ok)
+		return false;
+	log_setup(conf->log_level, conf->log_json);
+	warn_foreign_environment();
+	adopt_pg_spellings();
+	return true;
+}

@@ -1,0 +1,712 @@
+/*
+ * db.c
+ *		Connections to PostgreSQL: non-blocking, in pipeline mode, grouped in lanes.
+ */
+#include "db.h"
+
+#include "clock.h"
+#include "conf.h"
+#include "log.h"
+#include "protocol.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define RECONNECT_MIN_MS 50
+#define RECONNECT_MAX_MS 1000
+#define CONNECT_TIMEOUT_MS 10000
+#define QUEUE_TIMEOUT_MS 10000 /* a call that no connection took by then fails */
+#define ANSWER_SLACK_MS 5000   /* beyond statement_timeout, the server is gone */
+#define MAX_ATTEMPTS 4		   /* of a call that meets 40001 or 40P01 */
+
+typedef enum DbConnState
+{
+	CONN_DOWN,		 /* until retry_at */
+	CONN_CONNECTING, /* PQconnectPoll */
+	CONN_SETUP,		 /* handshake and prepared statements in flight */
+	CONN_READY
+} DbConnState;
+
+typedef struct DbLane DbLane;
+
+typedef struct DbConn
+{
+	Db *db;
+	DbLane *lane;
+	DbConnState state;
+	PGconn *pg;
+	struct event *read_event;
+	struct event *write_event;
+	DbCall *call;	  /* in flight */
+	PGresult *result; /* of that call, until its synchronisation point */
+	int64_t deadline; /* of connecting, of setup, or of the call */
+	int64_t retry_at;
+	int failures; /* in a row */
+} DbConn;
+
+struct DbLane
+{
+	const char *name;
+	DbConn *conns;
+	int n_conns;
+	DbCall *queue, **queue_tail;
+};
+
+struct Db
+{
+	struct event_base *base;
+	const struct Conf *conf;
+	DbLane lanes[N_LANES];
+	bool closing;
+};
+
+static void conn_start(DbConn *conn);
+static void lane_run(DbLane *lane);
+
+/* --- calls --------------------------------------------------------------- */
+
+DbCall *
+db_call_new(CallId id, DbDone done, void *ctx)
+{
+	DbCall *call = calloc(1, sizeof(*call));
+
+	if (call == NULL)
+		abort();
+	call->id = id;
+	call->done = done;
+	call->ctx = ctx;
+	return call;
+}
+
+PgArray *
+db_call_array(DbCall *call, int param, Oid element)
+{
+	pgarray_begin(&call->params[param], element);
+	return &call->params[param];
+}
+
+void
+db_call_uuid(DbCall *call, int param, const Uuid *uuid)
+{
+	if (uuid)
+		buf_append(&call->params[param].buf, uuid->bytes, 16);
+}
+
+void
+db_call_text(DbCall *call, int param, Span text)
+{
+	if (text.ptr == NULL)
+		return;
+	buf_reserve(&call->params[param].buf, 1); /* an empty text is not NULL */
+	buf_append(&call->params[param].buf, text.ptr, text.len);
+}
+
+void
+db_call_int(DbCall *call, int param, int32_t value)
+{
+	uint32_t net = htonl((uint32_t) value);
+
+	buf_append(&call->params[param].buf, &net, 4);
+}
+
+void
+db_call_int64(DbCall *call, int param, int64_t value)
+{
+	uint64_t net = htobe64((uint64_t) value);
+
+	buf_append(&call->params[param].buf, &net, 8);
+}
+
+void
+db_call_bool(DbCall *call, int param, bool value)
+{
+	buf_append_char(&call->params[param].buf, value);
+}
+
+void
+db_call_free(DbCall *call)
+{
+	for (int i = 0; i < CALL_MAX_PARAMS; i++)
+		buf_free(&call->params[i].buf);
+	free(call);
+}
+
+static void
+call_fail(DbCall *call, const DbError *error)
+{
+	call->done(call, NULL, error);
+	db_call_free(call);
+}
+
+static void
+call_fail_unavailable(DbCall *call, bool unknown)
+{
+	DbError error = {.message = unknown ? "database connection lost, outcome unknown"
+										: "database not available",
+					 .unknown = unknown};
+
+	call_fail(call, &error);
+}
+
+static void
+call_fail_with_result(DbCall *call, const PGresult *res)
+{
+	const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+	const char *message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+	DbError error = {.message = message ? message : "database call failed",
+					 .column = PQresultErrorField(res, PG_DIAG_COLUMN_NAME)};
+
+	snprintf(error.sqlstate, sizeof(error.sqlstate), "%s", sqlstate ? sqlstate : "XX000");
+	call_fail(call, &error);
+}
+
+int
+db_error_status(const DbError *error)
+{
+	static const struct
+	{
+		const char *prefix;
+		int status;
+	} table[] = {{"22023", 400}, {"P0002", 404}, {"08", 503},	 {"53", 503},
+				 {"57", 503},	 {"55P03", 503}, {"25006", 503}, {"40", 503}};
+
+	if (error->sqlstate[0] == '\0')
+		return 503;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (strncmp(error->sqlstate, table[i].prefix, strlen(table[i].prefix)) == 0)
+			return table[i].status;
+	return 500;
+}
+
+/* --- lanes --------------------------------------------------------------- */
+
+static void
+lane_push(DbLane *lane, DbCall *call)
+{
+	call->next = NULL;
+	*lane->queue_tail = call;
+	lane->queue_tail = &call->next;
+}
+
+static DbCall *
+lane_shift(DbLane *lane)
+{
+	DbCall *call = lane->queue;
+
+	if (call)
+	{
+		lane->queue = call->next;
+		if (lane->queue == NULL)
+			lane->queue_tail = &lane->queue;
+	}
+	return call;
+}
+
+static DbConn *
+lane_idle_conn(const DbLane *lane)
+{
+	for (int i = 0; i < lane->n_conns; i++)
+		if (lane->conns[i].state == CONN_READY && lane->conns[i].call == NULL)
+			return &lane->conns[i];
+	return NULL;
+}
+
+bool
+db_lane_free(const Db *db, DbLaneId id)
+{
+	return db->lanes[id].queue == NULL && lane_idle_conn(&db->lanes[id]) != NULL;
+}
+
+static bool
+lane_down(const DbLane *lane)
+{
+	bool failed = false;
+
+	for (int i = 0; i < lane->n_conns; i++)
+	{
+		if (lane->conns[i].state == CONN_READY)
+			return false;
+		failed = failed || lane->conns[i].failures > 0;
+	}
+	return failed;
+}
+
+bool
+db_lane_down(const Db *db, DbLaneId id)
+{
+	return lane_down(&db->lanes[id]);
+}
+
+void
+db_counts(const Db *db, int *up, int *active, int *waiting)
+{
+	*up = *active = *waiting = 0;
+	for (int i = 0; i < N_LANES; i++)
+	{
+		const DbLane *lane = &db->lanes[i];
+
+		for (int j = 0; j < lane->n_conns; j++)
+		{
+			*up += lane->conns[j].state == CONN_READY;
+			*active += lane->conns[j].call != NULL;
+		}
+		for (const DbCall *call = lane->queue; call; call = call->next)
+			(*waiting)++;
+	}
+}
+
+void
+db_submit(Db *db, DbLaneId id, DbCall *call)
+{
+	call->deadline = clock_ms() + QUEUE_TIMEOUT_MS;
+	lane_push(&db->lanes[id], call);
+	lane_run(&db->lanes[id]);
+}
+
+static void
+lane_fail_all(DbLane *lane)
+{
+	DbCall *call;
+
+	while ((call = lane_shift(lane)) != NULL)
+		call_fail_unavailable(call, false);
+}
+
+/* --- one connection ------------------------------------------------------ */
+
+static void
+conn_free_events(DbConn *conn)
+{
+	if (conn->read_event)
+		event_free(conn->read_event);
+	if (conn->write_event)
+		event_free(conn->write_event);
+	conn->read_event = conn->write_event = NULL;
+}
+
+/* Closes the connection; a call in flight ends with an unknown outcome. */
+static void
+conn_fail(DbConn *conn, const char *why)
+{
+	DbCall *call = conn->call;
+	int64_t delay;
+
+	if (why && conn->failures == 0 && !conn->db->closing)
+		log_event(LOG_LEVEL_WARN, "database connection failed", "lane", conn->lane->name, "error",
+				  why, NULL);
+	conn->failures++;
+	conn_free_events(conn);
+	PQclear(conn->result);
+	conn->result = NULL;
+	PQfinish(conn->pg);
+	conn->pg = NULL;
+	conn->call = NULL;
+	conn->state = CONN_DOWN;
+
+	/* Doubles up to the maximum, with jitter so that many front ends do not come at once. */
+	delay = (int64_t) RECONNECT_MIN_MS << (conn->failures < 6 ? conn->failures - 1 : 5);
+	if (delay > RECONNECT_MAX_MS)
+		delay = RECONNECT_MAX_MS;
+	conn->retry_at = clock_ms() + delay / 2 + random() % (delay / 2 + 1);
+
+	if (call)
+		call_fail_unavailable(call, true);
+	if (lane_down(conn->lane))
+		lane_fail_all(conn->lane);
+}
+
+static void
+conn_fail_libpq(DbConn *conn)
+{
+	char message[512];
+
+	snprintf(message, sizeof(message), "%s", conn->pg ? PQerrorMessage(conn->pg) : "out of memory");
+	message[strcspn(message, "\n")] = '\0';
+	conn_fail(conn, message);
+}
+
+static void
+conn_flush(DbConn *conn)
+{
+	int pending = PQflush(conn->pg);
+
+	if (pending < 0)
+		conn_fail_libpq(conn);
+	else if (pending > 0)
+		event_add(conn->write_event, NULL);
+}
+
+static void
+conn_send(DbConn *conn, DbCall *call)
+{
+	const CallSpec *spec = &call_specs[call->id];
+	const char *values[CALL_MAX_PARAMS];
+	int lengths[CALL_MAX_PARAMS];
+	int formats[CALL_MAX_PARAMS];
+
+	for (int i = 0; i < spec->n_params; i++)
+	{
+		values[i] = call->params[i].buf.data;
+		lengths[i] = (int) call->params[i].buf.len;
+		formats[i] = 1;
+	}
+	conn->call = call;
+	conn->deadline = clock_ms() + conn->db->conf->statement_timeout_ms + ANSWER_SLACK_MS;
+	call->attempts++;
+	if (!PQsendQueryPrepared(conn->pg, spec->name, spec->n_params, values, lengths, formats, 1) ||
+		!PQpipelineSync(conn->pg))
+		conn_fail_libpq(conn);
+	else
+		conn_flush(conn);
+}
+
+static void
+lane_run(DbLane *lane)
+{
+	DbConn *conn;
+
+	while (lane->queue && (conn = lane_idle_conn(lane)) != NULL)
+		conn_send(conn, lane_shift(lane));
+	if (lane->queue && lane_down(lane))
+		lane_fail_all(lane);
+}
+
+/* The call's synchronisation point was passed: what it did is decided. */
+static void
+conn_call_done(DbConn *conn)
+{
+	DbCall *call = conn->call;
+	PGresult *res = conn->result;
+	const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+	conn->call = NULL;
+	conn->result = NULL;
+	if (PQresultStatus(res) == PGRES_TUPLES_OK)
+	{
+		call->done(call, res, NULL);
+		db_call_free(call);
+		return;
+	}
+	if (sqlstate && call->attempts < MAX_ATTEMPTS &&
+		(strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0))
+		lane_push(conn->lane, call);
+	else
+		call_fail_with_result(call, res);
+	PQclear(res);
+}
+
+static void
+warn_weak_durability(const PGresult *res)
+{
+	static atomic_flag warned = ATOMIC_FLAG_INIT;
+	static const char *const names[] = {"fsync", "full_page_writes", "synchronous_commit"};
+
+	if (atomic_flag_test_and_set(&warned))
+		return;
+	for (int i = 0; i < 3; i++)
+		if (strcmp(PQgetvalue(res, 0, 3 + i), "off") == 0)
+			log_event(LOG_LEVEL_WARN,
+					  "the server runs with a setting that can lose acknowledged messages",
+					  "setting", names[i], "value", "off", NULL);
+}
+
+/* The handshake's row.  NULL when the server fits, else why it does not. */
+static const char *
+check_handshake(DbConn *conn, const PGresult *res)
+{
+	int protocol = atoi(PQgetvalue(res, 0, 0));
+
+	if (protocol < QUEEN_PROTOCOL)
+		return "the extension is older than this front end: upgrade the extension (ALTER EXTENSION "
+			   "queen UPDATE)";
+	if (protocol > QUEEN_PROTOCOL)
+		return "the extension is newer than this front end: upgrade the front end";
+	if (atoi(PQgetvalue(res, 0, 2)) != PQbackendPID(conn->pg))
+		return "a connection pooler is in between, which breaks prepared statements and session "
+			   "settings: connect to PostgreSQL itself";
+	warn_weak_durability(res);
+	return NULL;
+}
+
+static void
+explain_setup_error(DbConn *conn, const PGresult *res)
+{
+	const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+	char message[512];
+
+	if (sqlstate && (strcmp(sqlstate, "3F000") == 0 || strcmp(sqlstate, "42883") == 0))
+		snprintf(message, sizeof(message),
+				 "extension queen is missing or older than this front end in database \"%s\"",
+				 PQdb(conn->pg));
+	else
+		snprintf(message, sizeof(message), "%s", PQresultErrorMessage(res));
+	message[strcspn(message, "\n")] = '\0';
+	conn_fail(conn, message);
+}
+
+/* One result of the setup; false when the connection was given up. */
+static bool
+conn_setup_result(DbConn *conn, PGresult *res)
+{
+	const char *why;
+
+	switch (PQresultStatus(res))
+	{
+		case PGRES_TUPLES_OK:
+			why = check_handshake(conn, res);
+			if (why == NULL)
+				return true;
+			conn_fail(conn, why);
+			return false;
+		case PGRES_COMMAND_OK:
+			return true;
+		case PGRES_PIPELINE_SYNC:
+			if (conn->failures > 0)
+				log_event(LOG_LEVEL_INFO, "database connection established", "lane",
+						  conn->lane->name, NULL);
+			conn->state = CONN_READY;
+			conn->failures = 0;
+			return true;
+		default:
+			explain_setup_error(conn, res);
+			return false;
+	}
+}
+
+static void
+conn_call_result(DbConn *conn, PGresult *res)
+{
+	if (PQresultStatus(res) == PGRES_PIPELINE_SYNC)
+	{
+		PQclear(res);
+		conn_call_done(conn);
+		return;
+	}
+	PQclear(conn->result);
+	conn->result = res;
+}
+
+static void
+conn_read(evutil_socket_t fd, short what, void *arg)
+{
+	DbConn *conn = arg;
+
+	(void) fd;
+	(void) what;
+	if (!PQconsumeInput(conn->pg))
+	{
+		conn_fail_libpq(conn);
+		return;
+	}
+	conn_flush(conn);
+	while (conn->pg && (conn->call || conn->state == CONN_SETUP) && !PQisBusy(conn->pg))
+	{
+		PGresult *res = PQgetResult(conn->pg);
+
+		if (res == NULL)
+		{
+			if (PQstatus(conn->pg) == CONNECTION_BAD)
+				conn_fail_libpq(conn);
+			continue; /* between the results of two commands */
+		}
+		if (conn->state == CONN_SETUP)
+		{
+			bool ok = conn_setup_result(conn, res);
+
+			PQclear(res);
+			if (!ok)
+				return;
+		}
+		else
+			conn_call_result(conn, res);
+	}
+	lane_run(conn->lane);
+}
+
+static void
+conn_write(evutil_socket_t fd, short what, void *arg)
+{
+	(void) fd;
+	(void) what;
+	conn_flush(arg);
+}
+
+/* Sends handshake, session settings and all prepared statements in one go. */
+static bool
+conn_send_setup(DbConn *conn)
+{
+	static const char *const handshake =
+		"SELECT h.protocol, h.version, pg_catalog.pg_backend_pid(),"
+		" pg_catalog.current_setting('fsync'),"
+		" pg_catalog.current_setting('full_page_writes'),"
+		" pg_catalog.current_setting('synchronous_commit'),"
+		" pg_catalog.set_config('statement_timeout', $1, false),"
+		" pg_catalog.set_config('lock_timeout', $2, false)"
+		" FROM queen.log_handshake() AS h";
+	char statement_timeout[24];
+	char lock_timeout[24];
+	const char *values[] = {statement_timeout, lock_timeout};
+
+	snprintf(statement_timeout, sizeof(statement_timeout), "%lld",
+			 (long long) conn->db->conf->statement_timeout_ms);
+	snprintf(lock_timeout, sizeof(lock_timeout), "%lld",
+			 (long long) conn->db->conf->lock_timeout_ms);
+	if (PQsetnonblocking(conn->pg, 1) < 0 || !PQenterPipelineMode(conn->pg) ||
+		!PQsendQueryParams(conn->pg, handshake, 2, NULL, values, NULL, NULL, 0))
+		return false;
+	for (int i = 0; i < N_CALLS; i++)
+		if (!PQsendPrepare(conn->pg, call_specs[i].name, call_specs[i].sql, call_specs[i].n_params,
+						   call_specs[i].types))
+			return false;
+	return PQpipelineSync(conn->pg);
+}
+
+static void
+conn_connected(DbConn *conn)
+{
+	conn_free_events(conn);
+	conn->read_event =
+		event_new(conn->db->base, PQsocket(conn->pg), EV_READ | EV_PERSIST, conn_read, conn);
+	conn->write_event = event_new(conn->db->base, PQsocket(conn->pg), EV_WRITE, conn_write, conn);
+	event_add(conn->read_event, NULL);
+	conn->state = CONN_SETUP;
+	if (!conn_send_setup(conn))
+		conn_fail_libpq(conn);
+	else
+		conn_flush(conn);
+}
+
+static void
+conn_poll(evutil_socket_t fd, short what, void *arg)
+{
+	DbConn *conn = arg;
+	PostgresPollingStatusType status = PQconnectPoll(conn->pg);
+
+	(void) fd;
+	(void) what;
+	conn_free_events(conn); /* the socket may be another one by now */
+	if (status == PGRES_POLLING_OK)
+		conn_connected(conn);
+	else if (status == PGRES_POLLING_FAILED)
+		conn_fail_libpq(conn);
+	else
+	{
+		conn->read_event =
+			event_new(conn->db->base, PQsocket(conn->pg),
+					  status == PGRES_POLLING_READING ? EV_READ : EV_WRITE, conn_poll, conn);
+		event_add(conn->read_event, NULL);
+	}
+}
+
+static void
+ignore_notice(void *arg, const PGresult *res)
+{
+	(void) arg;
+	(void) res;
+}
+
+static void
+conn_start(DbConn *conn)
+{
+	/* Later keywords win, so the connection string may set any but the name. */
+	const char *keywords[] = {"target_session_attrs", "fallback_application_name", "dbname", NULL};
+	const char *values[] = {"read-write", "queen-frontend", conn->db->conf->dsn, NULL};
+
+	conn->state = CONN_CONNECTING;
+	conn->deadline = clock_ms() + CONNECT_TIMEOUT_MS;
+	conn->pg = PQconnectStartParams(keywords, values, 1);
+	if (conn->pg == NULL || PQstatus(conn->pg) == CONNECTION_BAD)
+	{
+		conn_fail_libpq(conn);
+		return;
+	}
+	PQsetNoticeReceiver(conn->pg, ignore_notice, NULL);
+	conn->read_event = event_new(conn->db->base, PQsocket(conn->pg), EV_WRITE, conn_poll, conn);
+	event_add(conn->read_event, NULL);
+}
+
+/* --- all of them --------------------------------------------------------- */
+
+Db *
+db_open(struct event_base *base, const struct Conf *conf)
+{
+	const char *const names[N_LANES] = {"push", "read", "wait", "admin"};
+	const int64_t sizes[N_LANES] = {conf->push_connections, conf->read_connections,
+									conf->wait_connections, 1};
+	Db *db = calloc(1, sizeof(*db));
+
+	db->base = base;
+	db->conf = conf;
+	for (int i = 0; i < N_LANES; i++)
+	{
+		DbLane *lane = &db->lanes[i];
+
+		lane->name = names[i];
+		lane->n_conns = (int) sizes[i];
+		lane->queue_tail = &lane->queue;
+		lane->conns = calloc((size_t) lane->n_conns, sizeof(DbConn));
+		for (int j = 0; j < lane->n_conns; j++)
+		{
+			lane->conns[j].db = db;
+			lane->conns[j].lane = lane;
+			conn_start(&lane->conns[j]);
+		}
+	}
+	return db;
+}
+
+static void
+lane_drop_overdue(DbLane *lane, int64_t now)
+{
+	while (lane->queue && lane->queue->deadline < now)
+		call_fail_unavailable(lane_shift(lane), false);
+}
+
+void
+db_tick(Db *db)
+{
+	int64_t now = clock_ms();
+
+	for (int i = 0; i < N_LANES; i++)
+	{
+		DbLane *lane = &db->lanes[i];
+
+		for (int j = 0; j < lane->n_conns; j++)
+		{
+			DbConn *conn = &lane->conns[j];
+
+			if (conn->state == CONN_DOWN && now >= conn->retry_at)
+				conn_start(conn);
+			else if (conn->state != CONN_DOWN && (conn->state != CONN_READY || conn->call) &&
+					 now > conn->deadline)
+				conn_fail(conn, "the server does not answer");
+		}
+		lane_drop_overdue(lane, now);
+	}
+}
+
+void
+db_shutdown(Db *db)
+{
+	db->closing = true;
+	for (int i = 0; i < N_LANES; i++)
+	{
+		DbLane *lane = &db->lanes[i];
+
+		for (int j = 0; j < lane->n_conns; j++)
+			if (lane->conns[j].state != CONN_DOWN)
+				conn_fail(&lane->conns[j], NULL);
+		lane_fail_all(lane);
+	}
+}
+
+void
+db_free(Db *db)
+{
+	for (int i = 0; i < N_LANES; i++)
+		free(db->lanes[i].conns);
+	free(db);
+}

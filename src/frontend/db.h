@@ -1,0 +1,91 @@
+/*
+ * db.h
+ *		Connections to PostgreSQL: non-blocking, in pipeline mode, grouped in lanes.
+ *
+ * A lane is a set of connections for one kind of work, so that a lock wait or
+ * a long statement of one kind holds up no other.  A call is one SQL function
+ * call and one transaction: it is followed by its own synchronisation point,
+ * and it is complete when that point was passed, which is when its commit is.
+ *
+ * Everything here belongs to one thread.
+ */
+#ifndef QUEEN_DB_H
+#define QUEEN_DB_H
+
+#include "calls.h"
+#include "pgbin.h"
+
+#include <event2/event.h>
+
+struct Conf;
+typedef struct Db Db;
+typedef struct DbCall DbCall;
+
+typedef enum DbLaneId
+{
+	LANE_PUSH,	/* fused pushes: they never wait for a lock */
+	LANE_READ,	/* pops, acknowledgements, leases: they never wait either */
+	LANE_WAIT,	/* single entries that another session's lock turned away */
+	LANE_ADMIN, /* everything rare */
+	N_LANES
+} DbLaneId;
+
+typedef struct DbError
+{
+	char sqlstate[6];	 /* empty when the connection failed */
+	const char *message; /* never NULL */
+	const char *column;	 /* COLUMN field of the error, or NULL */
+	bool unknown;		 /* sent, and the answer never came: it may have committed */
+} DbError;
+
+/*
+ * Called once per call.  On success "res" holds its rows and now belongs to
+ * the callee, and "error" is NULL; on failure it is the other way round.
+ */
+typedef void (*DbDone)(DbCall *call, PGresult *res, const DbError *error);
+
+struct DbCall
+{
+	DbCall *next;
+	CallId id;
+	DbDone done;
+	void *ctx;
+	PgArray params[CALL_MAX_PARAMS]; /* in binary, NULL where buf.data is NULL */
+	int attempts;
+	int64_t deadline; /* monotonic milliseconds */
+};
+
+extern Db *db_open(struct event_base *base, const struct Conf *conf);
+
+/* Drops all connections for good: every call fails, and every lane is down. */
+extern void db_shutdown(Db *db);
+extern void db_free(Db *db);
+
+extern DbCall *db_call_new(CallId id, DbDone done, void *ctx);
+extern void db_call_free(DbCall *call); /* only of a call that was not submitted */
+extern PgArray *db_call_array(DbCall *call, int param, Oid element);
+extern void db_call_uuid(DbCall *call, int param, const Uuid *uuid);
+extern void db_call_text(DbCall *call, int param, Span text);
+extern void db_call_int(DbCall *call, int param, int32_t value);
+extern void db_call_int64(DbCall *call, int param, int64_t value);
+extern void db_call_bool(DbCall *call, int param, bool value);
+
+/* Sends the call, or queues it until a connection of the lane is free. */
+extern void db_submit(Db *db, DbLaneId lane, DbCall *call);
+
+/* True when a call submitted now would be sent at once. */
+extern bool db_lane_free(const Db *db, DbLaneId lane);
+
+/* True when the lane has no connection and its last attempt to get one failed. */
+extern bool db_lane_down(const Db *db, DbLaneId lane);
+
+/* Number of connections that are up, that have a call in flight, and of calls that wait. */
+extern void db_counts(const Db *db, int *up, int *active, int *waiting);
+
+/* Time limits and reconnects; called about ten times a second. */
+extern void db_tick(Db *db);
+
+/* HTTP status for a failed call: the table of docs/internals.md. */
+extern int db_error_status(const DbError *error);
+
+#endif

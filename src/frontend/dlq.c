@@ -1,0 +1,148 @@
+/*
+ * dlq.c
+ *		GET /api/v1/dlq
+ */
+#include "admin.h"
+
+#include "db.h"
+#include "json.h"
+#include "names.h"
+#include "worker.h"
+
+#define DLQ_LIMIT_DEFAULT 100
+#define DLQ_LIMIT_MAX 1000
+
+typedef struct DlqPage
+{
+	int limit, offset;
+} DlqPage;
+
+/* A number that does not parse, or is negative, means the default. */
+static int
+number_arg(const Target *target, const char *name, int fallback, int max)
+{
+	Span text = target_arg(target, name);
+	int value = 0;
+
+	if (text.len == 0 || text.len > 9)
+		return fallback;
+	for (size_t i = 0; i < text.len; i++)
+	{
+		if (text.ptr[i] < '0' || text.ptr[i] > '9')
+			return fallback;
+		value = value * 10 + (text.ptr[i] - '0');
+	}
+	return value < max ? value : max;
+}
+
+static DlqPage
+dlq_page(const Request *req)
+{
+	return (DlqPage){.limit = number_arg(&req->target, "limit", DLQ_LIMIT_DEFAULT, DLQ_LIMIT_MAX),
+					 .offset = number_arg(&req->target, "offset", 0, INT32_MAX)};
+}
+
+static void
+append_text(Buf *out, const char *name, const PGresult *res, int row, int col)
+{
+	Span text = pgcol_span(res, row, col);
+
+	buf_printf(out, ",\"%s\":", name);
+	if (text.ptr)
+		json_write_string(out, text.ptr, text.len);
+	else
+		buf_append_str(out, "null");
+}
+
+static void
+append_id(Buf *out, const char *name, const PGresult *res, int row, int col)
+{
+	char text[UUID_TEXT_LEN];
+	Uuid id;
+
+	pgcol_uuid(res, row, col, &id);
+	uuid_format(&id, text);
+	buf_printf(out, "\"%s\":\"%.*s\"", name, UUID_TEXT_LEN, text);
+}
+
+static void
+append_dead_letter(Buf *out, const PGresult *res, int row)
+{
+	Span payload = pgcol_span(res, row, DLQ_PAYLOAD);
+	Buf failed_at = {0};
+
+	buf_append_char(out, '{');
+	append_id(out, "id", res, row, DLQ_ID);
+	append_text(out, "transactionId", res, row, DLQ_TRANSACTION_ID);
+	buf_append_char(out, ',');
+	append_id(out, "partitionId", res, row, DLQ_PARTITION_ID);
+	append_text(out, "queue", res, row, DLQ_QUEUE);
+	append_text(out, "partition", res, row, DLQ_PARTITION);
+	append_text(out, "consumerGroup", res, row, DLQ_GROUP);
+	append_text(out, "errorMessage", res, row, DLQ_ERROR);
+	buf_printf(out, ",\"retryCount\":%d,\"data\":", pgcol_int(res, row, DLQ_RETRY_COUNT));
+	if (payload.len > 0)
+		buf_append(out, payload.ptr, payload.len);
+	else
+		buf_append_str(out, "null");
+	append_text(out, "producerSub", res, row, DLQ_PRODUCER_SUB);
+	pgtime_format(&failed_at, pgcol_int64(res, row, DLQ_FAILED_AT), 3);
+	buf_printf(out, ",\"createdAt\":\"%.*s\",\"failedAt\":\"%.*s\"}", (int) failed_at.len,
+			   failed_at.data, (int) failed_at.len, failed_at.data);
+	buf_free(&failed_at);
+}
+
+static void
+on_dead_letters(DbCall *call, PGresult *res, const DbError *error)
+{
+	Request *req = call->ctx;
+	DlqPage page = dlq_page(req);
+	Buf body = {0};
+
+	if (error)
+	{
+		admin_reply_error(req, error);
+		return;
+	}
+	buf_append_str(&body, "{\"messages\":[");
+	for (int row = 0; row < PQntuples(res); row++)
+	{
+		buf_append_str(&body, row ? "," : "");
+		append_dead_letter(&body, res, row);
+	}
+	buf_printf(&body, "],\"pagination\":{\"limit\":%d,\"offset\":%d},\"total\":%d}", page.limit,
+			   page.offset, PQntuples(res));
+	PQclear(res);
+	http_reply(req, 200, &body);
+}
+
+/* An empty filter is no filter. */
+static Span
+filter_arg(const Request *req, const char *name)
+{
+	Span text = target_arg(&req->target, name);
+
+	return text.len > 0 ? text : (Span){NULL, 0};
+}
+
+void
+dlq_handler(Request *req)
+{
+	DlqPage page = dlq_page(req);
+	Span queue = filter_arg(req, "queue");
+	Span group = filter_arg(req, "consumerGroup");
+	DbCall *call;
+
+	if ((queue.ptr && queue_name_check(queue)) || (group.ptr && name_check(group)))
+	{
+		http_reply_error(req, 400, "queue or consumerGroup is not a valid name");
+		return;
+	}
+	call = db_call_new(CALL_DLQ, on_dead_letters, req);
+	db_call_uuid(call, 0, &req->tenant);
+	db_call_text(call, 1, queue);
+	db_call_text(call, 2, group);
+	db_call_int(call, 3, page.limit);
+	db_call_int(call, 4, page.offset);
+	db_submit(req->worker->db, LANE_ADMIN, call);
+}

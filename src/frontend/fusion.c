@@ -1,0 +1,593 @@
+/*
+ * fusion.c
+ *		Gathers pushed messages into segments and sends them.
+ */
+#include "fusion.h"
+
+#include "buf.h"
+#include "conf.h"
+#include "db.h"
+#include "frame.h"
+#include "hash.h"
+#include "hashindex.h"
+#include "pop.h"
+#include "protocol.h"
+#include "push.h"
+#include "segment.h"
+#include "worker.h"
+
+#include <stdlib.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#define BUNDLE_MAX_SEGMENTS 128				 /* of one call */
+#define BUNDLE_MAX_RAW (2 * SEGMENT_MAX_RAW) /* checked before the last one is added */
+#define MISSING_MAX 5 /* times in a row that a partition vanished after it was created */
+
+typedef enum GatherState
+{
+	GATHER_IDLE,
+	GATHER_READY,		/* in the ready list: goes out with others */
+	GATHER_TURNED_AWAY, /* in the turned-away list: another session held its row */
+	GATHER_IN_FLIGHT	/* a segment, or the creation of the partition */
+} GatherState;
+
+/* A partition with messages on their way into it. */
+typedef struct Gather
+{
+	UT_hash_handle hh;
+	struct Gather *prev, *next; /* in the list of its state */
+	GatherState state;
+	bool alone;	 /* a bundle failed: find out whether this one is to blame */
+	int missing; /* answers "missing" in a row */
+	PushItem *head, **tail;
+	PushItem **flight; /* messages of the segment in flight, in frame order */
+	int n_flight;
+	Uuid tenant;
+	Span queue, partition; /* point into key */
+	size_t key_len;
+	char key[];
+} Gather;
+
+struct Fusion
+{
+	struct Worker *worker;
+	Gather *gathers; /* hash table by key */
+	Gather *ready;
+	Gather *turned_away;
+	ZSTD_CCtx *cctx;
+	Buf raw, blob, hashes; /* of the segment being packed */
+};
+
+/* One call in flight. */
+typedef struct Bundle
+{
+	Fusion *fusion;
+	int n;
+	Gather *gathers[BUNDLE_MAX_SEGMENTS];
+} Bundle;
+
+Fusion *
+fusion_new(struct Worker *worker)
+{
+	Fusion *fusion = calloc(1, sizeof(*fusion));
+
+	fusion->worker = worker;
+	fusion->cctx = ZSTD_createCCtx();
+	return fusion;
+}
+
+void
+fusion_free(Fusion *fusion)
+{
+	ZSTD_freeCCtx(fusion->cctx);
+	buf_free(&fusion->raw);
+	buf_free(&fusion->blob);
+	buf_free(&fusion->hashes);
+	free(fusion);
+}
+
+bool
+fusion_idle(const Fusion *fusion)
+{
+	return fusion->gathers == NULL;
+}
+
+/* --- gathering ----------------------------------------------------------- */
+
+/* Names hold no control characters, so the separator cannot be part of one. */
+static Gather *
+gather_find_or_create(Fusion *fusion, const Uuid *tenant, Span queue, Span partition)
+{
+	size_t len = 16 + queue.len + 1 + partition.len;
+	Gather *fresh = calloc(1, sizeof(*fresh) + len);
+	Gather *found;
+
+	if (fresh == NULL)
+		abort();
+	memcpy(fresh->key, tenant->bytes, 16);
+	memcpy(fresh->key + 16, queue.ptr, queue.len);
+	fresh->key[16 + queue.len] = '\x1f';
+	memcpy(fresh->key + 17 + queue.len, partition.ptr, partition.len);
+	HASH_FIND(hh, fusion->gathers, fresh->key, len, found);
+	if (found)
+	{
+		free(fresh);
+		return found;
+	}
+	fresh->key_len = len;
+	fresh->tenant = *tenant;
+	fresh->queue = (Span){fresh->key + 16, queue.len};
+	fresh->partition = (Span){fresh->key + 17 + queue.len, partition.len};
+	fresh->tail = &fresh->head;
+	HASH_ADD_KEYPTR(hh, fusion->gathers, fresh->key, len, fresh);
+	return fresh;
+}
+
+static void
+gather_make_ready(Fusion *fusion, Gather *gather)
+{
+	gather->state = GATHER_READY;
+	DL_APPEND(fusion->ready, gather);
+}
+
+/* Nothing is in flight any more: next segment, or done with this partition. */
+static void
+gather_next(Fusion *fusion, Gather *gather)
+{
+	if (gather->head)
+	{
+		gather_make_ready(fusion, gather);
+		return;
+	}
+	HASH_DEL(fusion->gathers, gather);
+	free(gather);
+}
+
+void
+fusion_add(Fusion *fusion, const Uuid *tenant, Span queue, Span partition, PushItem *item)
+{
+	Gather *gather = gather_find_or_create(fusion, tenant, queue, partition);
+
+	uuid_v7(&item->message_id);
+	if (item->transaction_id.ptr == NULL)
+	{
+		uuid_format(&item->message_id, item->id_text);
+		item->transaction_id = (Span){item->id_text, UUID_TEXT_LEN};
+	}
+	transaction_hash(item->transaction_id.ptr, item->transaction_id.len, item->hash);
+	item->next = NULL;
+	*gather->tail = item;
+	gather->tail = &item->next;
+	if (gather->state == GATHER_IDLE)
+		gather_make_ready(fusion, gather);
+}
+
+/* --- what became of a message -------------------------------------------- */
+
+static void
+decide_one(PushItem *item, PushStatus status, const Uuid *id, int http_status, const char *error)
+{
+	item->status = status;
+	item->message_id = *id;
+	item->http_status = http_status;
+	item->error = error ? strdup(error) : NULL;
+	push_item_decided(item);
+}
+
+/* Followers of a stored message are duplicates of it; otherwise they share its fate. */
+static void
+decide(PushItem *item, PushStatus status, const Uuid *id, int http_status, const char *error)
+{
+	PushItem *follower = item->followers;
+	Uuid final_id = *id;
+
+	decide_one(item, status, &final_id, http_status, error);
+	while (follower)
+	{
+		PushItem *next = follower->next;
+
+		decide_one(follower, status == PUSH_QUEUED ? PUSH_DUPLICATE : status,
+				   status == PUSH_FAILED ? &follower->message_id : &final_id, http_status, error);
+		follower = next;
+	}
+}
+
+static void
+fail_item(PushItem *item, int http_status, const char *error)
+{
+	decide(item, PUSH_FAILED, &item->message_id, http_status, error);
+}
+
+/* Fails the segment in flight and whatever waits behind it for the same reason. */
+static void
+fail_flight(Gather *gather, int http_status, const char *error)
+{
+	for (int i = 0; i < gather->n_flight; i++)
+		fail_item(gather->flight[i], http_status, error);
+	free(gather->flight);
+	gather->flight = NULL;
+	gather->n_flight = 0;
+}
+
+static void
+fail_gathered(Gather *gather, int http_status, const char *error)
+{
+	PushItem *item = gather->head;
+
+	gather->head = NULL;
+	gather->tail = &gather->head;
+	while (item)
+	{
+		PushItem *next = item->next;
+
+		fail_item(item, http_status, error);
+		item = next;
+	}
+}
+
+/* --- packing ------------------------------------------------------------- */
+
+static Frame
+item_frame(const PushItem *item)
+{
+	return (Frame){.message_id = item->message_id.bytes,
+				   .transaction_id = item->transaction_id,
+				   .payload = item->payload};
+}
+
+/* Moves the messages of the next segment into flight, up to the caps. */
+static size_t
+take_segment(Gather *gather)
+{
+	HashIndex index;
+	PushItem *item;
+	size_t raw = 0;
+	int n = 0;
+
+	for (item = gather->head; item && n < SEGMENT_MAX_FRAMES; item = item->next)
+		n++;
+	gather->flight = calloc((size_t) n, sizeof(*gather->flight));
+	if (gather->flight == NULL)
+		abort();
+	hash_index_init(&index, (size_t) n);
+	while ((item = gather->head) != NULL && gather->n_flight < n)
+	{
+		Frame frame = item_frame(item);
+		size_t size = frame_size(&frame);
+		int64_t leader;
+
+		if (raw > 0 && raw + size > SEGMENT_MAX_RAW)
+			break;
+		gather->head = item->next;
+		item->next = NULL;
+		leader = hash_index_add(&index, item->hash, (uint32_t) gather->n_flight);
+		if (leader >= 0)
+		{
+			LL_APPEND(gather->flight[leader]->followers, item);
+			continue;
+		}
+		gather->flight[gather->n_flight++] = item;
+		raw += size;
+	}
+	if (gather->head == NULL)
+		gather->tail = &gather->head;
+	hash_index_free(&index);
+	return raw;
+}
+
+/* Puts what is left of the segment in flight back in front, in order. */
+static void
+return_flight(Gather *gather)
+{
+	for (int i = gather->n_flight - 1; i >= 0; i--)
+	{
+		PushItem *item = gather->flight[i];
+
+		if (item == NULL)
+			continue;
+		if (gather->head == NULL)
+			gather->tail = &item->next;
+		item->next = gather->head;
+		gather->head = item;
+	}
+	free(gather->flight);
+	gather->flight = NULL;
+	gather->n_flight = 0;
+}
+
+/* Fills fusion->blob and fusion->hashes from the segment in flight. */
+static bool
+pack_segment(Fusion *fusion, const Gather *gather, size_t raw_len)
+{
+	uint8_t *dst;
+	size_t bound = segment_pack_bound(raw_len);
+
+	buf_reset(&fusion->raw);
+	buf_reset(&fusion->blob);
+	buf_reset(&fusion->hashes);
+	if (!buf_reserve(&fusion->raw, raw_len) || !buf_reserve(&fusion->blob, bound))
+		return false;
+	dst = (uint8_t *) fusion->raw.data;
+	for (int i = 0; i < gather->n_flight; i++)
+	{
+		Frame frame = item_frame(gather->flight[i]);
+
+		frame_write(dst, &frame);
+		dst += frame_size(&frame);
+		buf_append(&fusion->hashes, gather->flight[i]->hash, HASH_SIZE);
+	}
+	fusion->blob.len = segment_pack(fusion->cctx, (int) fusion->worker->conf->zstd_level,
+									fusion->raw.data, raw_len, fusion->blob.data, bound);
+	return fusion->blob.len > 0 && !fusion->hashes.failed;
+}
+
+/* --- verdicts ------------------------------------------------------------ */
+
+static void
+segment_stored(Fusion *fusion, Gather *gather)
+{
+	Metrics *metrics = &fusion->worker->metrics;
+
+	metrics_add(metrics, METRIC_PUSH_MESSAGES, (uint64_t) gather->n_flight);
+	for (int i = 0; i < gather->n_flight; i++)
+		decide(gather->flight[i], PUSH_QUEUED, &gather->flight[i]->message_id, 0, NULL);
+	free(gather->flight);
+	gather->flight = NULL;
+	gather->n_flight = 0;
+	pops_wake_partition(fusion->worker->pops, &gather->tenant, gather->queue, gather->partition);
+	worker_wake_others(fusion->worker, &gather->tenant, gather->queue, gather->partition);
+}
+
+/* The flagged frames are decided; the others go out again, in their order. */
+static void
+segment_duplicate(Fusion *fusion, Gather *gather, const PGresult *res, int row)
+{
+	PgArrayReader frames, ids;
+	Span frame, id;
+	int flagged = 0;
+
+	pgarray_read(&frames, res, row, PUSH_DUPLICATE_FRAMES);
+	pgarray_read(&ids, res, row, PUSH_DUPLICATE_IDS);
+	while (pgarray_next(&frames, &frame) && pgarray_next(&ids, &id))
+	{
+		int i = pgspan_int(frame);
+		Uuid original = {{0}};
+
+		if (i < 0 || i >= gather->n_flight || gather->flight[i] == NULL)
+			continue;
+		if (id.len == 16)
+			memcpy(original.bytes, id.ptr, 16);
+		decide(gather->flight[i], PUSH_DUPLICATE, &original, 0, NULL);
+		gather->flight[i] = NULL;
+		flagged++;
+	}
+	metrics_add(&fusion->worker->metrics, METRIC_PUSH_DUPLICATES, (uint64_t) flagged);
+	if (flagged == 0)
+		fail_flight(gather, 500, "the database reported a duplicate but not which");
+	else
+		return_flight(gather);
+}
+
+static void
+on_provisioned(DbCall *call, PGresult *res, const DbError *error)
+{
+	Bundle *bundle = call->ctx;
+
+	for (int i = 0; i < bundle->n; i++)
+	{
+		Gather *gather = bundle->gathers[i];
+
+		if (error)
+			fail_gathered(gather, db_error_status(error), error->message);
+		gather_next(bundle->fusion, gather);
+	}
+	PQclear(res);
+	free(bundle);
+}
+
+/* Creates queues and partitions; their messages wait in front. */
+static void
+provision(Bundle *bundle)
+{
+	DbCall *call = db_call_new(CALL_PROVISION, on_provisioned, bundle);
+	PgArray *tenants = db_call_array(call, 0, OID_UUID);
+	PgArray *queues = db_call_array(call, 1, OID_TEXT);
+	PgArray *partitions = db_call_array(call, 2, OID_TEXT);
+
+	for (int i = 0; i < bundle->n; i++)
+	{
+		pgarray_add_uuid(tenants, &bundle->gathers[i]->tenant);
+		pgarray_add_span(queues, bundle->gathers[i]->queue);
+		pgarray_add_span(partitions, bundle->gathers[i]->partition);
+	}
+	pgarray_end(tenants);
+	pgarray_end(queues);
+	pgarray_end(partitions);
+	/* Another session may hold the name it is creating: wait where waiting hurts nobody. */
+	db_submit(bundle->fusion->worker->db, LANE_WAIT, call);
+}
+
+/* Acts on one verdict.  True when the partition has to be created first. */
+static bool
+segment_verdict(Fusion *fusion, Gather *gather, const PGresult *res, int row)
+{
+	Span status = pgcol_span(res, row, PUSH_STATUS);
+
+	if (span_equals(status, SPAN_LITERAL("missing")) && ++gather->missing <= MISSING_MAX)
+	{
+		return_flight(gather);
+		return true;
+	}
+	if (span_equals(status, SPAN_LITERAL("busy")))
+	{
+		return_flight(gather);
+		gather->state = GATHER_TURNED_AWAY;
+		DL_APPEND(fusion->turned_away, gather);
+		return false;
+	}
+	gather->alone = false;
+	if (span_equals(status, SPAN_LITERAL("queued")))
+	{
+		gather->missing = 0;
+		segment_stored(fusion, gather);
+	}
+	else if (span_equals(status, SPAN_LITERAL("duplicate")))
+		segment_duplicate(fusion, gather, res, row);
+	else if (span_equals(status, SPAN_LITERAL("invalid")))
+	{
+		char *text =
+			strndup(PQgetvalue(res, row, PUSH_ERROR), (size_t) PQgetlength(res, row, PUSH_ERROR));
+
+		fail_flight(gather, 400, text);
+		free(text);
+	}
+	else
+		fail_flight(gather, 503, "the partition is being deleted");
+	gather_next(fusion, gather);
+	return false;
+}
+
+/*
+ * The whole call failed.  Nothing was stored, unless the connection broke.  If
+ * it may be the fault of one entry, the entries go out again one by one.
+ */
+static void
+bundle_failed(Bundle *bundle, const DbError *error)
+{
+	int status = db_error_status(error);
+
+	metrics_add(&bundle->fusion->worker->metrics, METRIC_DB_ERRORS, 1);
+	for (int i = 0; i < bundle->n; i++)
+	{
+		Gather *gather = bundle->gathers[i];
+
+		if (bundle->n > 1 && status != 503)
+		{
+			gather->alone = true;
+			return_flight(gather);
+		}
+		else
+			fail_flight(gather, status == 400 ? 500 : status, error->message);
+		gather_next(bundle->fusion, gather);
+	}
+}
+
+static void
+on_pushed(DbCall *call, PGresult *res, const DbError *error)
+{
+	Bundle *bundle = call->ctx;
+	Bundle *missing;
+
+	if (error)
+	{
+		bundle_failed(bundle, error);
+		free(bundle);
+		return;
+	}
+	missing = calloc(1, sizeof(*missing));
+	missing->fusion = bundle->fusion;
+	for (int row = 0; row < PQntuples(res); row++)
+	{
+		Gather *gather = bundle->gathers[pgcol_int(res, row, PUSH_ENTRY) - 1];
+
+		if (segment_verdict(bundle->fusion, gather, res, row))
+			missing->gathers[missing->n++] = gather;
+	}
+	PQclear(res);
+	free(bundle);
+	if (missing->n > 0)
+		provision(missing);
+	else
+		free(missing);
+}
+
+/* --- sending ------------------------------------------------------------- */
+
+/* Builds and sends one call with the first segments of the list. */
+static void
+send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
+{
+	Bundle *bundle = calloc(1, sizeof(*bundle));
+	DbCall *call = db_call_new(CALL_PUSH, on_pushed, bundle);
+	PgArray *tenants = db_call_array(call, 0, OID_UUID);
+	PgArray *queues = db_call_array(call, 1, OID_TEXT);
+	PgArray *partitions = db_call_array(call, 2, OID_TEXT);
+	PgArray *counts = db_call_array(call, 3, OID_INT4);
+	PgArray *hashes = db_call_array(call, 4, OID_BYTEA);
+	PgArray *blobs = db_call_array(call, 5, OID_BYTEA);
+	size_t raw_total = 0;
+
+	bundle->fusion = fusion;
+	while (*list && bundle->n < max && raw_total < BUNDLE_MAX_RAW)
+	{
+		Gather *gather = *list;
+		size_t raw;
+
+		if (gather->alone && bundle->n > 0)
+			break;
+		DL_DELETE(*list, gather);
+		gather->state = GATHER_IN_FLIGHT;
+		raw = take_segment(gather);
+		if (!pack_segment(fusion, gather, raw))
+		{
+			fail_flight(gather, 503, "out of memory");
+			gather_next(fusion, gather);
+			continue;
+		}
+		pgarray_add_uuid(tenants, &gather->tenant);
+		pgarray_add_span(queues, gather->queue);
+		pgarray_add_span(partitions, gather->partition);
+		pgarray_add_int(counts, gather->n_flight);
+		pgarray_add(hashes, fusion->hashes.data, fusion->hashes.len);
+		pgarray_add(blobs, fusion->blob.data, fusion->blob.len);
+		bundle->gathers[bundle->n++] = gather;
+		raw_total += raw;
+		if (gather->alone)
+			break;
+	}
+	if (bundle->n == 0)
+	{
+		free(bundle);
+		db_call_free(call);
+		return;
+	}
+	pgarray_end(tenants);
+	pgarray_end(queues);
+	pgarray_end(partitions);
+	pgarray_end(counts);
+	pgarray_end(hashes);
+	pgarray_end(blobs);
+	db_call_bool(call, 6, lane == LANE_WAIT);
+	metrics_add(&fusion->worker->metrics, METRIC_PUSH_CALLS, 1);
+	metrics_add(&fusion->worker->metrics, METRIC_PUSH_SEGMENTS, (uint64_t) bundle->n);
+	db_submit(fusion->worker->db, lane, call);
+}
+
+static void
+fail_list(Fusion *fusion, Gather **list)
+{
+	while (*list)
+	{
+		Gather *gather = *list;
+
+		DL_DELETE(*list, gather);
+		fail_gathered(gather, 503, "database not available");
+		gather_next(fusion, gather);
+	}
+}
+
+void
+fusion_dispatch(Fusion *fusion)
+{
+	Db *db = fusion->worker->db;
+
+	while (fusion->ready && db_lane_free(db, LANE_PUSH))
+		send_bundle(fusion, &fusion->ready, LANE_PUSH, BUNDLE_MAX_SEGMENTS);
+	while (fusion->turned_away && db_lane_free(db, LANE_WAIT))
+		send_bundle(fusion, &fusion->turned_away, LANE_WAIT, 1);
+	if (db_lane_down(db, LANE_PUSH))
+		fail_list(fusion, &fusion->ready);
+	if (db_lane_down(db, LANE_WAIT))
+		fail_list(fusion, &fusion->turned_away);
+}

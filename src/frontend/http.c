@@ -1,0 +1,553 @@
+/*
+ * http.c
+ *		Requests in, answers out: libmicrohttpd inside the worker's event loop.
+ *
+ * libmicrohttpd runs in external-epoll mode: its epoll descriptor is one more
+ * descriptor of the loop.  Two things it does not do are done beside it.  A
+ * suspended connection is not polled, so the socket of a parked request is
+ * watched for the client hanging up.  And its time-outs look at inactivity
+ * only, so every connection here has a state with a deadline of its own, and
+ * http_tick() ends the ones that are over.
+ */
+#include "http.h"
+
+#include "clock.h"
+#include "conf.h"
+#include "guard.h"
+#include "json.h"
+#include "log.h"
+#include "metrics.h"
+#include "protocol.h"
+#include "route.h"
+#include "worker.h"
+
+#include <event2/event_struct.h>
+#include <malloc.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <utlist.h>
+
+/*
+ * Memory of one connection.  From its second request on all of it is
+ * resident, and it must hold the largest header block that guard.c lets in.
+ */
+#define CONNECTION_MEMORY (20 * 1024)
+
+#define BODY_PROGRESS (16 * 1024) /* bytes that renew the deadline of a body */
+#define WRITE_BYTES_PER_MS 64	  /* slowest reader that is put up with */
+#define TRIM_CONNECTIONS 256	  /* closed connections that make a heap trim worth it */
+
+typedef enum HttpState
+{
+	HTTP_IDLE,	   /* between two requests */
+	HTTP_HEAD,	   /* waiting for a header block */
+	HTTP_BODY,	   /* reading a body */
+	HTTP_HANDLING, /* with a handler: no deadline here */
+	HTTP_WRITING,
+	N_HTTP_STATES
+} HttpState;
+
+/* A connection is in exactly one state, and in that state's list. */
+typedef struct HttpConn
+{
+	struct HttpConn *prev, *next;
+	Http *http;
+	int fd;
+	HttpState state;
+	bool asked; /* a request line was read since the last answer */
+	int64_t deadline;
+} HttpConn;
+
+typedef struct HttpExchange
+{
+	Request req;
+	struct MHD_Connection *connection;
+	HttpConn *conn;
+	struct event gone;
+	size_t progress; /* body bytes since the deadline was renewed */
+	bool begun;
+	bool suspended;
+	bool answered;
+	bool watched;
+	bool head; /* the method was HEAD: keep the length, drop the body */
+} HttpExchange;
+
+struct Http
+{
+	struct Worker *worker;
+	struct MHD_Daemon *daemon;
+	struct event *event;
+	bool pending; /* libmicrohttpd has work */
+	HttpConn *lists[N_HTTP_STATES];
+	int connections;
+	int closed; /* since the heap was last trimmed */
+	int active;
+};
+
+/* --- states of a connection ---------------------------------------------- */
+
+static void
+conn_enter(HttpConn *conn, HttpState state, int64_t timeout_ms)
+{
+	DL_DELETE(conn->http->lists[conn->state], conn);
+	conn->state = state;
+	conn->deadline = clock_ms() + timeout_ms;
+	DL_APPEND(conn->http->lists[state], conn);
+}
+
+static void
+on_connection(void *arg, struct MHD_Connection *connection, void **socket_context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	Http *http = arg;
+	HttpConn *conn;
+
+	if (code == MHD_CONNECTION_NOTIFY_CLOSED)
+	{
+		conn = *socket_context;
+		if (conn == NULL)
+			return;
+		DL_DELETE(http->lists[conn->state], conn);
+		http->connections--;
+		http->closed++;
+		free(conn);
+		*socket_context = NULL;
+		return;
+	}
+	conn = calloc(1, sizeof(*conn));
+	*socket_context = conn;
+	if (conn == NULL)
+		return;
+	conn->http = http;
+	conn->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	conn->state = HTTP_HEAD;
+	conn->deadline = clock_ms() + http->worker->conf->header_timeout_ms;
+	DL_APPEND(http->lists[HTTP_HEAD], conn);
+	http->connections++;
+}
+
+/* An answer past the library, for a request that it still waits to read. */
+static void
+conn_abort(HttpConn *conn, int status, const char *reason, const char *error)
+{
+	char text[256];
+	int body_len = (int) strlen(error) + 12;
+	int len = snprintf(text, sizeof(text),
+					   "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\n"
+					   "Content-Length: %d\r\n\r\n{\"error\":\"%s\"}",
+					   status, reason, body_len, error);
+
+	if (send(conn->fd, text, (size_t) len, MSG_NOSIGNAL | MSG_DONTWAIT) < len)
+		log_event(LOG_LEVEL_DEBUG, "could not tell a client why it is cut off", NULL);
+}
+
+static void
+conn_expire(HttpConn *conn)
+{
+	if ((conn->state == HTTP_HEAD && conn->asked) || conn->state == HTTP_BODY)
+		conn_abort(conn, 408, "Request Timeout", "request took too long");
+	shutdown(conn->fd, SHUT_RDWR); /* the library sees the end and cleans up */
+}
+
+static void
+list_expire(Http *http, HttpState state, int64_t now)
+{
+	HttpConn *conn, *next;
+
+	DL_FOREACH_SAFE (http->lists[state], conn, next)
+	{
+		if (conn->deadline < now)
+		{
+			conn_expire(conn);
+			conn_enter(conn, HTTP_HANDLING, 0); /* once is enough */
+		}
+		else if (state != HTTP_WRITING)
+			break; /* one time limit per state: the list is in order */
+	}
+}
+
+void
+http_tick(Http *http)
+{
+	int64_t now = clock_ms();
+
+	list_expire(http, HTTP_IDLE, now);
+	list_expire(http, HTTP_HEAD, now);
+	list_expire(http, HTTP_BODY, now);
+	list_expire(http, HTTP_WRITING, now);
+	if (http->closed >= TRIM_CONNECTIONS)
+	{
+		/* Connection memory is many small pieces, which malloc would keep. */
+		malloc_trim(0);
+		http->closed = 0;
+	}
+}
+
+/* --- answers ------------------------------------------------------------- */
+
+static void
+unwatch(HttpExchange *x)
+{
+	if (x->watched)
+		event_del(&x->gone);
+	x->watched = false;
+}
+
+static void
+exchange_reply(HttpExchange *x, int status, Buf *body, const char *const headers[][2])
+{
+	struct Worker *worker = x->req.worker;
+	struct MHD_Response *response;
+	size_t len = body ? body->len : 0;
+
+	if (body && body->failed)
+	{
+		buf_free(body);
+		status = 503;
+		len = 0;
+	}
+	unwatch(x);
+	response = MHD_create_response_from_buffer(
+		len, len ? body->data : NULL, len ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+	if (body)
+		memset(body, 0, sizeof(*body));
+	if (len)
+		MHD_add_response_header(response, "Content-Type", "application/json");
+	for (int i = 0; headers && headers[i][0]; i++)
+		MHD_add_response_header(response, headers[i][0], headers[i][1]);
+
+	metrics_count_status(&worker->metrics, status);
+	conn_enter(x->conn, HTTP_WRITING,
+			   worker->conf->body_timeout_ms + (int64_t) len / WRITE_BYTES_PER_MS);
+	x->answered = true;
+	MHD_queue_response(x->connection, (unsigned int) status, response);
+	MHD_destroy_response(response);
+	if (x->suspended)
+	{
+		x->suspended = false;
+		MHD_resume_connection(x->connection);
+		worker->http_pending = true;
+	}
+}
+
+void
+http_reply(Request *req, int status, Buf *body)
+{
+	exchange_reply(req->exchange, status, body, NULL);
+}
+
+static Buf
+error_body(const char *text, const char *member, const char *value)
+{
+	Buf body = {0};
+
+	buf_append_str(&body, "{\"error\":");
+	json_write_string(&body, text, strlen(text));
+	if (member)
+	{
+		buf_printf(&body, ",\"%s\":", member);
+		json_write_string(&body, value, strlen(value));
+	}
+	buf_append_char(&body, '}');
+	return body;
+}
+
+void
+http_reply_error_with(Request *req, int status, const char *text, const char *member,
+					  const char *value)
+{
+	static const char *const retry[][2] = {{"Retry-After", "1"}, {NULL, NULL}};
+	Buf body = error_body(text, member, value);
+
+	exchange_reply(req->exchange, status, &body, status == 503 ? retry : NULL);
+}
+
+void
+http_reply_error(Request *req, int status, const char *text)
+{
+	http_reply_error_with(req, status, text, NULL, NULL);
+}
+
+/* The connection cannot be trusted any more: answer and close. */
+static enum MHD_Result
+refuse_and_close(HttpExchange *x, int status, const char *text)
+{
+	static const char *const close_header[][2] = {{"Connection", "close"}, {NULL, NULL}};
+	Buf body = error_body(text, NULL, NULL);
+
+	exchange_reply(x, status, &body, close_header);
+	return MHD_YES;
+}
+
+static enum MHD_Result
+reply_no_route(HttpExchange *x, RouteMatch match, Buf *allow)
+{
+	if (match == ROUTE_WRONG_METHOD)
+	{
+		Buf body = error_body("Method Not Allowed", "code", "method_not_allowed");
+
+		buf_append_char(allow, '\0');
+		exchange_reply(x, 405, &body,
+					   (const char *const[][2]){{"Allow", allow->data}, {NULL, NULL}});
+	}
+	else
+		http_reply_error_with(&x->req, 404, "Not Found", "code", "no_such_route");
+	return MHD_YES;
+}
+
+/* --- requests ------------------------------------------------------------ */
+
+/* The request line was read.  What is returned becomes the request's context. */
+static void *
+on_request_line(void *arg, const char *target, struct MHD_Connection *connection)
+{
+	Http *http = arg;
+	HttpExchange *x = calloc(1, sizeof(*x));
+	HttpConn *conn =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+
+	if (x == NULL || conn == NULL)
+	{
+		free(x);
+		return NULL;
+	}
+	x->req.worker = http->worker;
+	x->req.exchange = x;
+	uuid_parse(DEFAULT_TENANT, UUID_TEXT_LEN, &x->req.tenant);
+	x->connection = connection;
+	x->conn = conn;
+	/* A copy: the library decodes its own in place. */
+	buf_append(&x->req.body, target, strlen(target) + 1);
+	conn->asked = true;
+	if (conn->state == HTTP_IDLE)
+		conn_enter(conn, HTTP_HEAD, http->worker->conf->header_timeout_ms);
+	http->active++;
+	return x;
+}
+
+/* The header block is complete: decide whether to read the body. */
+static enum MHD_Result
+begin_request(HttpExchange *x, const char *method, const char *version)
+{
+	const struct Conf *conf = x->req.worker->conf;
+	GuardVerdict verdict = guard_check(x->connection, version);
+	Buf allow = {0};
+	RouteMatch match;
+	const char *error;
+
+	x->begun = true;
+	x->head = strcmp(method, "HEAD") == 0;
+	conn_enter(x->conn, HTTP_BODY, conf->body_timeout_ms);
+	if (verdict.status)
+		return refuse_and_close(x, verdict.status, verdict.error);
+	if (x->req.body.failed)
+		return refuse_and_close(x, 503, "out of memory");
+	error = target_parse(&x->req.target, x->req.body.data);
+	buf_reset(&x->req.body);
+	if (error)
+		return refuse_and_close(x, 400, error);
+	match = route_find(&x->req, method, &allow);
+	if (match != ROUTE_FOUND)
+	{
+		reply_no_route(x, match, &allow);
+		buf_free(&allow);
+		return MHD_YES;
+	}
+	buf_free(&allow);
+	if (verdict.content_length > conf->max_body_bytes)
+		return refuse_and_close(x, 413, "request body too large");
+	if (verdict.content_length > 0 && !buf_reserve(&x->req.body, (size_t) verdict.content_length))
+		return refuse_and_close(x, 503, "out of memory");
+	return MHD_YES;
+}
+
+/* Part of the body.  MHD_NO ends the connection. */
+static enum MHD_Result
+take_body(HttpExchange *x, const char *data, size_t len)
+{
+	const struct Conf *conf = x->req.worker->conf;
+
+	if (x->req.body.len + len > (size_t) conf->max_body_bytes)
+	{
+		conn_abort(x->conn, 413, "Content Too Large", "request body too large");
+		return MHD_NO;
+	}
+	buf_append(&x->req.body, data, len);
+	x->progress += len;
+	if (x->progress >= BODY_PROGRESS)
+	{
+		x->progress = 0;
+		conn_enter(x->conn, HTTP_BODY, conf->body_timeout_ms);
+	}
+	return MHD_YES;
+}
+
+static enum MHD_Result
+on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+		   const char *version, const char *upload_data, size_t *upload_data_size, void **context)
+{
+	HttpExchange *x = *context;
+
+	(void) arg;
+	(void) url;
+	if (x == NULL)
+		return MHD_NO;
+	if (!x->begun)
+		return begin_request(x, method, version);
+	if (*upload_data_size > 0)
+	{
+		enum MHD_Result result = take_body(x, upload_data, *upload_data_size);
+
+		*upload_data_size = 0;
+		return result;
+	}
+	if (x->answered)
+		return MHD_YES;
+	conn_enter(x->conn, HTTP_HANDLING, 0);
+	if (x->req.body.failed)
+		http_reply_error(&x->req, 503, "out of memory");
+	else
+		x->req.route->handler(&x->req);
+	if (!x->answered)
+	{
+		x->suspended = true;
+		MHD_suspend_connection(connection);
+	}
+	return MHD_YES;
+}
+
+/* The library is done with the request: answered, or the connection is gone. */
+static void
+on_completed(void *arg, struct MHD_Connection *connection, void **context,
+			 enum MHD_RequestTerminationCode code)
+{
+	Http *http = arg;
+	HttpExchange *x = *context;
+
+	(void) connection;
+	if (x == NULL)
+		return;
+	unwatch(x);
+	if (x->req.on_done)
+		x->req.on_done(&x->req, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+	conn_enter(x->conn, HTTP_IDLE, http->worker->conf->idle_timeout_ms);
+	x->conn->asked = false;
+	target_free(&x->req.target);
+	buf_free(&x->req.body);
+	free(x);
+	http->active--;
+	*context = NULL;
+}
+
+static void
+on_client_gone(evutil_socket_t fd, short what, void *arg)
+{
+	HttpExchange *x = arg;
+
+	(void) fd;
+	(void) what;
+	unwatch(x);
+	if (x->req.on_gone)
+		x->req.on_gone(&x->req);
+}
+
+void
+http_watch(Request *req)
+{
+	HttpExchange *x = req->exchange;
+
+	event_assign(&x->gone, req->worker->base, x->conn->fd, EV_CLOSED, on_client_gone, x);
+	x->watched = event_add(&x->gone, NULL) == 0;
+}
+
+/* --- the daemon ---------------------------------------------------------- */
+
+static void
+on_readable(evutil_socket_t fd, short what, void *arg)
+{
+	struct Worker *worker = arg;
+
+	(void) fd;
+	(void) what;
+	worker->http_pending = true;
+}
+
+static void
+on_library_log(void *arg, const char *format, va_list args)
+{
+	char text[512];
+
+	(void) arg;
+	vsnprintf(text, sizeof(text), format, args);
+	text[strcspn(text, "\n")] = '\0';
+	log_event(LOG_LEVEL_DEBUG, "http library", "text", text, NULL);
+}
+
+Http *
+http_start(struct Worker *worker, int listen_fd)
+{
+	Http *http = calloc(1, sizeof(*http));
+	unsigned int limit = (unsigned int) (worker->conf->max_connections / worker->conf->threads + 1);
+
+	http->worker = worker;
+	http->daemon = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
+		http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT,
+		limit, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+		MHD_OPTION_URI_LOG_CALLBACK, on_request_line, http, MHD_OPTION_NOTIFY_COMPLETED,
+		on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
+		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+	if (http->daemon == NULL)
+	{
+		free(http);
+		return NULL;
+	}
+	http->event = event_new(worker->base,
+							MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
+							EV_READ | EV_PERSIST, on_readable, worker);
+	event_add(http->event, NULL);
+	return http;
+}
+
+void
+http_run(Http *http)
+{
+	MHD_UNSIGNED_LONG_LONG timeout;
+
+	http->worker->http_pending = false;
+	MHD_run(http->daemon);
+	if (MHD_get_timeout(http->daemon, &timeout) == MHD_YES && timeout == 0)
+		http->worker->http_pending = true;
+}
+
+void
+http_quiesce(Http *http)
+{
+	int fd = MHD_quiesce_daemon(http->daemon);
+
+	if (fd >= 0)
+		evutil_closesocket(fd);
+}
+
+void
+http_stop(Http *http)
+{
+	event_free(http->event);
+	MHD_stop_daemon(http->daemon);
+	free(http);
+}
+
+int
+http_active(const Http *http)
+{
+	return http->active;
+}
+
+int
+http_connections(const Http *http)
+{
+	return http->connections;
+}

@@ -1,0 +1,55 @@
+/*
+ * metrics.h
+ *		Counters of one worker: written by its thread only, read by any.
+ */
+#ifndef QUEEN_METRICS_H
+#define QUEEN_METRICS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef enum Metric
+{
+	METRIC_REQUESTS,
+	METRIC_ERRORS_4XX,
+	METRIC_ERRORS_5XX,
+	METRIC_PUSH_REQUESTS,
+	METRIC_PUSH_MESSAGES, /* stored */
+	METRIC_PUSH_DUPLICATES,
+	METRIC_PUSH_CALLS,	  /* database transactions of pushes */
+	METRIC_PUSH_SEGMENTS, /* sent in them */
+	METRIC_POP_REQUESTS,
+	METRIC_POP_MESSAGES,
+	METRIC_ACK_REQUESTS,
+	METRIC_ACK_MESSAGES,
+	METRIC_DB_ERRORS,
+	METRIC_CORRUPT_SEGMENTS,
+	METRIC_PARKED, /* gauge: pops parked now */
+	N_METRICS
+} Metric;
+
+typedef struct Metrics
+{
+	_Atomic uint64_t values[N_METRICS];
+} Metrics;
+
+static inline void
+metrics_add(Metrics *metrics, Metric metric, uint64_t n)
+{
+	atomic_fetch_add_explicit(&metrics->values[metric], n, memory_order_relaxed);
+}
+
+static inline void
+metrics_count_status(Metrics *metrics, int status)
+{
+	metrics_add(metrics, METRIC_REQUESTS, 1);
+	if (status >= 500)
+		metrics_add(metrics, METRIC_ERRORS_5XX, 1);
+	else if (status >= 400)
+		metrics_add(metrics, METRIC_ERRORS_4XX, 1);
+}
+
+/* Sum over all workers. */
+extern uint64_t metrics_total(Metric metric);
+
+#endif

@@ -1,0 +1,571 @@
+/*
+ * pop.c
+ *		GET /api/v1/pop/queue/:queue[/partition/:partition]
+ */
+#include "pop.h"
+
+#include "clock.h"
+#include "conf.h"
+#include "deliver.h"
+#include "names.h"
+#include "protocol.h"
+#include "worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <utlist.h>
+
+#define BATCH_DEFAULT 200
+#define BATCH_MAX 10000
+#define TIMEOUT_MAX_MS 300000
+#define LEASE_MAX_SECONDS 86400
+#define BUNDLE_MAX_POPS 32
+#define BUNDLE_MAX_MESSAGES 4000 /* asked for in one call, checked before the last pop is added */
+
+struct Pops
+{
+	struct Worker *worker;
+	Waiters *waiters;
+	Pop *queue; /* POP_QUEUED */
+};
+
+/* One log_pop call. */
+typedef struct PopBundle
+{
+	Pops *pops;
+	int n;
+	Pop *members[BUNDLE_MAX_POPS];
+} PopBundle;
+
+Pops *
+pops_new(struct Worker *worker)
+{
+	Pops *pops = calloc(1, sizeof(*pops));
+
+	pops->worker = worker;
+	pops->waiters = waiters_new(worker);
+	return pops;
+}
+
+void
+pops_free(Pops *pops)
+{
+	waiters_free(pops->waiters);
+	free(pops);
+}
+
+struct Worker *
+pops_worker(const Pops *pops)
+{
+	return pops->worker;
+}
+
+int
+pops_parked(const Pops *pops)
+{
+	return waiters_parked(pops->waiters);
+}
+
+void
+pops_wake_partition(Pops *pops, const Uuid *tenant, Span queue, Span partition)
+{
+	waiters_wake_partition(pops->waiters, tenant, queue, partition);
+}
+
+void
+pops_wake_group(Pops *pops, const Uuid *tenant, Span queue, Span partition, Span group)
+{
+	waiters_wake_one_group(pops->waiters, tenant, queue, partition, group);
+}
+
+/* --- the life of a pop ---------------------------------------------------- */
+
+static void
+pop_leave_state(Pop *pop)
+{
+	if (pop->state == POP_QUEUED)
+		DL_DELETE(pop->pops->queue, pop);
+	else if (pop->state == POP_PARKED)
+	{
+		waiters_unpark(pop->wait_group, pop);
+		event_del(&pop->timer);
+	}
+}
+
+static void
+pop_enqueue(Pop *pop)
+{
+	pop->state = POP_QUEUED;
+	DL_APPEND(pop->pops->queue, pop);
+}
+
+void
+pop_look_again(Pop *pop, bool probe)
+{
+	pop_leave_state(pop);
+	pop->woken = true;
+	pop->probe = probe;
+	pop_enqueue(pop);
+}
+
+/* The last step before the network: an error text, or the body, or nothing. */
+void
+pop_reply(Pop *pop, int status, const char *error)
+{
+	pop_leave_state(pop);
+	pop->state = POP_ANSWERED;
+	if (pop->wait_group)
+		waiters_leave(pop->wait_group);
+	pop->wait_group = NULL;
+	if (error)
+		http_reply_error(pop->req, status, error);
+	else if (status == 204)
+		http_reply(pop->req, 204, NULL);
+	else
+		http_reply(pop->req, status, &pop->body);
+}
+
+static void
+on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+	Pop *pop = arg;
+
+	(void) fd;
+	(void) what;
+	if (!pop->deferred)
+	{
+		pop_reply(pop, 204, NULL);
+		return;
+	}
+	/* A batch that was still filling is better than none. */
+	pop->last_look = true;
+	pop_look_again(pop, false);
+}
+
+static void
+pop_park(Pop *pop, int64_t retry_ms, int64_t left_ms)
+{
+	struct timeval tv = {left_ms / 1000, (left_ms % 1000) * 1000};
+
+	pop->state = POP_PARKED;
+	pop->deferred = retry_ms >= 0;
+	waiters_park(pop->wait_group, pop, retry_ms, pop->woken);
+	event_add(&pop->timer, &tv);
+}
+
+/* A look found nothing. */
+void
+pop_empty(Pop *pop, int64_t retry_ms)
+{
+	int64_t left = pop->deadline - clock_ms();
+
+	if (pop->gone || !pop->wait || pop->last_look || pop->pops->worker->draining ||
+		(left <= 0 && retry_ms < 0))
+		pop_reply(pop, 204, NULL);
+	else if (left <= 0)
+	{
+		pop->last_look = true;
+		pop_enqueue(pop);
+	}
+	else if (waiters_wakes(pop->wait_group) != pop->wakes_seen)
+		pop_enqueue(pop); /* news came while it looked */
+	else
+		pop_park(pop, retry_ms, left);
+}
+
+/* The client hung up.  Nothing may be leased for it from now on. */
+static void
+on_gone(Request *req)
+{
+	Pop *pop = req->ctx;
+
+	pop->gone = true;
+	if (pop->state == POP_QUEUED && pop->woken)
+	{
+		/* It was about to act on a wake-up: pass that on. */
+		pop_leave_state(pop);
+		pop->state = POP_ANSWERED;
+		waiters_wake(pop->wait_group);
+		pop_reply(pop, 204, NULL);
+	}
+	else if (pop->state == POP_QUEUED || pop->state == POP_PARKED)
+		pop_reply(pop, 204, NULL);
+	/* otherwise a call is in flight; its answer will see "gone" */
+}
+
+static void
+on_done(Request *req, bool delivered)
+{
+	Pop *pop = req->ctx;
+
+	if (pop->n_claimed > 0 && !delivered && !pop->auto_ack)
+		deliver_release(pop);
+	deliver_free(pop);
+	free(pop);
+}
+
+/* --- looking -------------------------------------------------------------- */
+
+static void
+on_queue_provisioned(DbCall *call, PGresult *res, const DbError *error)
+{
+	Pop *pop = call->ctx;
+
+	PQclear(res);
+	if (error)
+		pop_reply(pop, db_error_status(error), error->message);
+	else if (pop->gone)
+		pop_reply(pop, 204, NULL);
+	else
+		pop_enqueue(pop);
+}
+
+/* A wildcard pop creates its queue, so that the group is registered on it. */
+static void
+pop_provision(Pop *pop)
+{
+	DbCall *call = db_call_new(CALL_PROVISION, on_queue_provisioned, pop);
+	PgArray *tenants = db_call_array(call, 0, OID_UUID);
+	PgArray *queues = db_call_array(call, 1, OID_TEXT);
+	PgArray *partitions = db_call_array(call, 2, OID_TEXT);
+
+	pop->provisioned = true;
+	pgarray_add_uuid(tenants, &pop->req->tenant);
+	pgarray_add_span(queues, pop->queue);
+	pgarray_add_null(partitions);
+	pgarray_end(tenants);
+	pgarray_end(queues);
+	pgarray_end(partitions);
+	db_submit(pop->pops->worker->db, LANE_WAIT, call);
+}
+
+/* The database's clock decides; it may differ from ours, so the wait is bounded elsewhere. */
+static int64_t
+retry_delay_ms(const PGresult *res, int row)
+{
+	int64_t delay;
+
+	if (pgcol_is_null(res, row, POP_RETRY_AT))
+		return -1;
+	delay = (pgcol_int64(res, row, POP_RETRY_AT) - pgtime_now()) / 1000 + 1;
+	return delay > 0 ? delay : 1;
+}
+
+/* Acts on the rows of one pop: [row, end). */
+static void
+pop_looked(Pop *pop, PopRows *rows, int row, int end)
+{
+	Span status = pgcol_span(rows->res, row, POP_STATUS);
+
+	if (span_equals(status, SPAN_LITERAL("segment")))
+	{
+		pop->state = POP_DELIVERING;
+		deliver_begin(pop, rows, row, end);
+	}
+	else if (span_equals(status, SPAN_LITERAL("missing")) && !pop->provisioned && !pop->gone)
+		pop_provision(pop);
+	else if (span_equals(status, SPAN_LITERAL("invalid")))
+	{
+		Span error = pgcol_span(rows->res, row, POP_ERROR);
+		char *text = strndup(error.ptr ? error.ptr : "", error.len);
+
+		pop_reply(pop, 400, text);
+		free(text);
+	}
+	else
+		pop_empty(pop, retry_delay_ms(rows->res, row));
+}
+
+static void
+bundle_failed(PopBundle *bundle, const DbError *error)
+{
+	int status = db_error_status(error);
+
+	metrics_add(&bundle->pops->worker->metrics, METRIC_DB_ERRORS, 1);
+	for (int i = 0; i < bundle->n; i++)
+		pop_reply(bundle->members[i], status == 503 ? 503 : 500,
+				  status == 503 ? error->message : "pop failed");
+}
+
+static void
+on_looked(DbCall *call, PGresult *res, const DbError *error)
+{
+	PopBundle *bundle = call->ctx;
+	PopRows *rows;
+	int n_rows;
+
+	if (error)
+	{
+		bundle_failed(bundle, error);
+		free(bundle);
+		return;
+	}
+	rows = calloc(1, sizeof(*rows));
+	rows->res = res;
+	rows->users = 1;
+	n_rows = PQntuples(res);
+	for (int row = 0; row < n_rows;)
+	{
+		int entry = pgcol_int(res, row, POP_ENTRY);
+		int end = row + 1;
+
+		while (end < n_rows && pgcol_int(res, end, POP_ENTRY) == entry)
+			end++;
+		pop_looked(bundle->members[entry - 1], rows, row, end);
+		row = end;
+	}
+	deliver_rows_release(rows);
+	free(bundle);
+}
+
+static void
+add_pop(DbCall *call, const Pop *pop)
+{
+	PgArray *params = call->params;
+
+	pgarray_add_uuid(&params[0], &pop->req->tenant);
+	pgarray_add_span(&params[1], pop->queue);
+	pgarray_add_span(&params[2], pop->partition);
+	pgarray_add_span(&params[3], pop->group);
+	pgarray_add_uuid(&params[4], &pop->lease_id);
+	pgarray_add_int(&params[5], pop->batch);
+	pgarray_add_int(&params[6], pop->max_partitions);
+	pgarray_add_int(&params[7], pop->lease_seconds);
+	pgarray_add_bool(&params[8], pop->auto_ack);
+	pgarray_add_bool(&params[9], pop->wait && !pop->last_look);
+	pgarray_add_span(&params[10], span_of(pop->start_new ? "new" : "all"));
+	if (pop->start_from == INT64_MIN)
+		pgarray_add_null(&params[11]);
+	else
+		pgarray_add_int64(&params[11], pop->start_from);
+}
+
+static void
+send_bundle(Pops *pops)
+{
+	static const Oid types[] = {OID_UUID, OID_TEXT, OID_TEXT, OID_TEXT, OID_UUID, OID_INT4,
+								OID_INT4, OID_INT4, OID_BOOL, OID_BOOL, OID_TEXT, OID_TIMESTAMPTZ};
+	PopBundle *bundle = calloc(1, sizeof(*bundle));
+	DbCall *call = db_call_new(CALL_POP, on_looked, bundle);
+	int messages = 0;
+
+	bundle->pops = pops;
+	for (int i = 0; i < 12; i++)
+		db_call_array(call, i, types[i]);
+	while (pops->queue && bundle->n < BUNDLE_MAX_POPS && messages < BUNDLE_MAX_MESSAGES)
+	{
+		Pop *pop = pops->queue;
+
+		DL_DELETE(pops->queue, pop);
+		pop->state = POP_LOOKING;
+		if (pop->wait_group)
+			pop->wakes_seen = waiters_wakes(pop->wait_group);
+		uuid_v7(&pop->lease_id);
+		add_pop(call, pop);
+		messages += pop->batch;
+		bundle->members[bundle->n++] = pop;
+	}
+	for (int i = 0; i < 12; i++)
+		pgarray_end(&call->params[i]);
+	db_submit(pops->worker->db, LANE_READ, call);
+}
+
+static void
+fail_unavailable(Pop *pop)
+{
+	pop_reply(pop, 503, "database not available");
+}
+
+void
+pops_dispatch(Pops *pops)
+{
+	Db *db = pops->worker->db;
+
+	while (pops->queue && db_lane_free(db, LANE_READ))
+		send_bundle(pops);
+	if (db_lane_down(db, LANE_READ))
+	{
+		while (pops->queue)
+			fail_unavailable(pops->queue);
+		waiters_each(pops->waiters, fail_unavailable);
+	}
+}
+
+static void
+answer_empty(Pop *pop)
+{
+	pop_reply(pop, 204, NULL);
+}
+
+void
+pops_drain(Pops *pops)
+{
+	while (pops->queue)
+		answer_empty(pops->queue);
+	waiters_each(pops->waiters, answer_empty);
+}
+
+/* --- the request ---------------------------------------------------------- */
+
+typedef struct Args
+{
+	const Target *target;
+	char error[128];
+} Args;
+
+/* Absent or empty keeps *out. */
+static void
+int_arg(Args *args, const char *name, int64_t max, int *out)
+{
+	Span text = target_arg(&args->target[0], name);
+	size_t i = text.len > 0 && *text.ptr == '-';
+	int64_t value = 0;
+
+	if (text.len == 0)
+		return;
+	if (i == text.len || text.len > 12)
+	{
+		snprintf(args->error, sizeof(args->error), "%s must be an integer", name);
+		return;
+	}
+	for (; i < text.len; i++)
+	{
+		if (text.ptr[i] < '0' || text.ptr[i] > '9')
+		{
+			snprintf(args->error, sizeof(args->error), "%s must be an integer", name);
+			return;
+		}
+		value = value * 10 + (text.ptr[i] - '0');
+	}
+	if (*text.ptr == '-')
+		value = -value;
+	if (value > max || value < -INT32_MAX)
+		snprintf(args->error, sizeof(args->error), "%s must be at most %lld", name,
+				 (long long) max);
+	*out = (int) value;
+}
+
+static void
+bool_arg(Args *args, const char *name, bool *out)
+{
+	Span text = target_arg(args->target, name);
+
+	if (text.len == 0)
+		return;
+	if (span_equals(text, SPAN_LITERAL("true")) || span_equals(text, SPAN_LITERAL("1")))
+		*out = true;
+	else if (span_equals(text, SPAN_LITERAL("false")) || span_equals(text, SPAN_LITERAL("0")))
+		*out = false;
+	else
+		snprintf(args->error, sizeof(args->error), "%s must be true or false", name);
+}
+
+static Span
+trim(Span text)
+{
+	while (text.len > 0 && *text.ptr == ' ')
+		text = (Span){text.ptr + 1, text.len - 1};
+	while (text.len > 0 && text.ptr[text.len - 1] == ' ')
+		text.len--;
+	return text;
+}
+
+static bool
+is_new_mode(Span mode)
+{
+	static const char *const names[] = {"new", "new-only", "new_only", "newonly"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (mode.len == strlen(names[i]) && strncasecmp(mode.ptr, names[i], mode.len) == 0)
+			return true;
+	return false;
+}
+
+/* Where the group starts, should this be its first contact. */
+static void
+parse_subscription(Pop *pop, const Target *target, const char *default_mode)
+{
+	Span mode = trim(target_arg(target, "subscriptionMode"));
+	Span from = trim(target_arg(target, "subscriptionFrom"));
+
+	pop->start_from = INT64_MIN;
+	pop->start_new = is_new_mode(mode.len > 0 ? mode : span_of(default_mode));
+	/* "now", and what is no time at all, mean new. */
+	if (from.len > 0 && !pgtime_parse(from, &pop->start_from))
+	{
+		pop->start_from = INT64_MIN;
+		pop->start_new = true;
+	}
+}
+
+static void
+check_names(Args *args, const Pop *pop)
+{
+	const char *why;
+
+	if ((why = queue_name_check(pop->queue)) != NULL)
+		snprintf(args->error, sizeof(args->error), "queue %s", why);
+	else if (pop->partition.ptr && (why = name_check(pop->partition)) != NULL)
+		snprintf(args->error, sizeof(args->error), "partition %s", why);
+	else if ((why = name_check(pop->group)) != NULL)
+		snprintf(args->error, sizeof(args->error), "consumerGroup %s", why);
+}
+
+static void
+parse_request(Pop *pop, Args *args)
+{
+	Request *req = pop->req;
+	const struct Conf *conf = req->worker->conf;
+	int timeout = (int) conf->pop_timeout_ms;
+
+	args->target = &req->target;
+	pop->queue = req->params[0];
+	pop->partition = req->params[1];
+	pop->group = target_arg(&req->target, "consumerGroup");
+	if (pop->group.len == 0)
+		pop->group = span_of(QUEUE_MODE_GROUP);
+	pop->batch = BATCH_DEFAULT;
+	pop->max_partitions = 1;
+	check_names(args, pop);
+	int_arg(args, "batch", BATCH_MAX, &pop->batch);
+	int_arg(args, "partitions", INT32_MAX, &pop->max_partitions);
+	int_arg(args, "leaseSeconds", LEASE_MAX_SECONDS, &pop->lease_seconds);
+	int_arg(args, "timeout", TIMEOUT_MAX_MS, &timeout);
+	bool_arg(args, "autoAck", &pop->auto_ack);
+	bool_arg(args, "wait", &pop->wait);
+	if (pop->batch < 1)
+		pop->batch = 1;
+	if (timeout < 0)
+		timeout = 0;
+	pop->deadline = clock_ms() + timeout;
+	parse_subscription(pop, &req->target, conf->subscription_mode);
+}
+
+void
+pop_handler(Request *req)
+{
+	Pops *pops = req->worker->pops;
+	Pop *pop = calloc(1, sizeof(*pop));
+	Args args = {0};
+
+	metrics_add(&req->worker->metrics, METRIC_POP_REQUESTS, 1);
+	pop->req = req;
+	pop->pops = pops;
+	pop->state = POP_ANSWERED;
+	req->ctx = pop;
+	req->on_done = on_done;
+	req->on_gone = on_gone;
+	parse_request(pop, &args);
+	if (args.error[0])
+	{
+		http_reply_error(req, 400, args.error);
+		return;
+	}
+	evtimer_assign(&pop->timer, req->worker->base, on_deadline, pop);
+	if (pop->wait)
+		pop->wait_group =
+			waiters_join(pops->waiters, &req->tenant, pop->queue, pop->partition, pop->group);
+	http_watch(req);
+	pop_enqueue(pop);
+}

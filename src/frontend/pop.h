@@ -1,0 +1,96 @@
+/*
+ * pop.h
+ *		GET /api/v1/pop/queue/:queue[/partition/:partition]
+ *
+ * A pop looks (one entry of a log_pop call), and either delivers what it got,
+ * or answers 204, or parks until something wakes it to look again.
+ */
+#ifndef QUEEN_POP_H
+#define QUEEN_POP_H
+
+#include "db.h"
+#include "http.h"
+#include "waiters.h"
+
+#include <event2/event_struct.h>
+
+struct Worker;
+typedef struct Pops Pops;
+
+/* Rows of one log_pop call, shared by the pops that it served. */
+typedef struct PopRows
+{
+	PGresult *res;
+	int users;
+} PopRows;
+
+typedef enum PopState
+{
+	POP_QUEUED,		/* in the queue: a look is to be sent */
+	POP_LOOKING,	/* in a log_pop call, or creating the queue */
+	POP_PARKED,		/* in its wait group's list */
+	POP_DELIVERING, /* rows are being turned into the answer */
+	POP_ANSWERED
+} PopState;
+
+typedef struct Pop
+{
+	struct Pop *prev, *next; /* in the list of its state */
+	PopState state;
+	Request *req;
+	Pops *pops;
+
+	/* what was asked; names point into the request */
+	Span queue, partition, group;
+	int batch;
+	int max_partitions;
+	int lease_seconds;
+	bool auto_ack;
+	bool wait;
+	bool start_new;		/* at first contact: after the newest message */
+	int64_t start_from; /* at first contact: this time, INT64_MIN when not given */
+	int64_t deadline;	/* monotonic milliseconds */
+	Uuid lease_id;
+
+	/* waiting */
+	WaitGroup *wait_group; /* NULL unless wait */
+	uint64_t wakes_seen;
+	struct event timer; /* the deadline, while parked */
+	bool woken;			/* it was parked before this look */
+	bool probe;			/* and a timer woke it, not news */
+	bool last_look;
+	bool deferred; /* something is there, but not yet deliverable */
+	bool provisioned;
+	bool gone;
+
+	/* the answer */
+	PopRows *rows;
+	int row, end_row;	/* rows left to deliver */
+	int skip_partition; /* row whose partition is not ours any more, -1: none */
+	Buf body;
+	int n_messages;
+	Uuid *claimed; /* partitions under lease */
+	int n_claimed;
+} Pop;
+
+extern Pops *pops_new(struct Worker *worker);
+extern void pops_free(Pops *pops);
+extern void pop_handler(Request *req);
+
+/* Sends what is queued, as far as connections are free.  Once per turn of the loop. */
+extern void pops_dispatch(Pops *pops);
+
+extern void pops_wake_partition(Pops *pops, const Uuid *tenant, Span queue, Span partition);
+extern void pops_wake_group(Pops *pops, const Uuid *tenant, Span queue, Span partition, Span group);
+
+/* Answers every pop that waits with 204: the server is going away. */
+extern void pops_drain(Pops *pops);
+extern int pops_parked(const Pops *pops);
+
+/* For waiters.c and deliver.c. */
+extern void pop_look_again(Pop *pop, bool probe);
+extern void pop_empty(Pop *pop, int64_t retry_ms);
+extern void pop_reply(Pop *pop, int status, const char *error);
+extern struct Worker *pops_worker(const Pops *pops);
+
+#endif

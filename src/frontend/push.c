@@ -1,0 +1,392 @@
+/*
+ * push.c
+ *		POST /api/v1/push: {"items":[{queue, partition, transactionId, payload}, ...]}
+ *
+ * The whole request is validated before any of it is handed on.  Answer: 201
+ * with one object per item, also when some failed; 400 for a bad body; 503
+ * when the database could take none of them.
+ */
+#include "push.h"
+
+#include "hash.h"
+#include "hashindex.h"
+#include "json.h"
+#include "names.h"
+#include "protocol.h"
+#include "worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ENVELOPE_DEPTH 64
+
+typedef struct PushEntry
+{
+	PushItem item;
+	Span queue, partition;
+	int64_t leader;		  /* entry of the same request with the same id, -1: none */
+	uint8_t identity[16]; /* hash of queue, partition and transaction id */
+} PushEntry;
+
+typedef struct PushRequest
+{
+	Request *req;
+	PushEntry *entries;
+	size_t n, cap;
+	size_t undecided;
+	Buf strings; /* unescaped names and ids; never grows beyond the body */
+} PushRequest;
+
+static void
+push_request_free(PushRequest *push)
+{
+	for (size_t i = 0; i < push->n; i++)
+		free(push->entries[i].item.error);
+	free(push->entries);
+	buf_free(&push->strings);
+	free(push);
+}
+
+static void
+on_done(Request *req, bool delivered)
+{
+	(void) delivered;
+	push_request_free(req->ctx);
+}
+
+/* --- reading the body ---------------------------------------------------- */
+
+typedef struct Parse
+{
+	PushRequest *push;
+	JsonReader reader;
+	char error[160];
+} Parse;
+
+static bool
+parse_fail(Parse *p, size_t index, const char *field, const char *what)
+{
+	snprintf(p->error, sizeof(p->error), "items[%zu].%s %s", index, field, what);
+	return false;
+}
+
+/* A string member, unescaped if need be.  A repeated member is an error. */
+static bool
+parse_string(Parse *p, size_t index, const char *field, Span *out)
+{
+	Buf *strings = &p->push->strings;
+	JsonValue value;
+	size_t start = strings->len;
+
+	if (out->ptr)
+		return parse_fail(p, index, field, "appears twice");
+	if (!json_value(&p->reader, &value))
+		return false;
+	if (value.type != JSON_STRING)
+		return parse_fail(p, index, field, "must be a string");
+	*out = (Span){value.text.ptr + 1, value.text.len - 2};
+	if (value.escaped)
+	{
+		json_string_decode(&value, strings);
+		*out = (Span){strings->data + start, strings->len - start};
+	}
+	return true;
+}
+
+/* The payload has a depth limit of its own, so it gets a reader of its own. */
+static bool
+parse_payload(Parse *p, size_t index, Span *out)
+{
+	JsonReader reader;
+	JsonValue value;
+
+	if (out->ptr)
+		return parse_fail(p, index, "payload", "appears twice");
+	json_begin(&reader, p->reader.pos, (size_t) (p->reader.end - p->reader.pos), JSON_MAX_DEPTH);
+	if (!json_value(&reader, &value))
+		p->reader.error = reader.error;
+	p->reader.pos = reader.pos;
+	*out = value.text;
+	return p->reader.error == NULL;
+}
+
+static bool
+parse_null(Parse *p)
+{
+	JsonType type;
+	JsonValue value;
+
+	return json_peek(&p->reader, &type) && type == JSON_NULL && json_value(&p->reader, &value);
+}
+
+static bool
+parse_member(Parse *p, size_t index, PushEntry *entry, const JsonValue *key)
+{
+	JsonValue ignored;
+
+	if (json_string_equals(key, "payload"))
+		return parse_payload(p, index, &entry->item.payload);
+	if (json_string_equals(key, "queue"))
+		return parse_string(p, index, "queue", &entry->queue);
+	if (json_string_equals(key, "partition"))
+		return parse_string(p, index, "partition", &entry->partition);
+	if (json_string_equals(key, "transactionId"))
+	{
+		/* SDKs send null when there is none. */
+		return parse_null(p) ||
+			   parse_string(p, index, "transactionId", &entry->item.transaction_id);
+	}
+	return json_value(&p->reader, &ignored);
+}
+
+static bool
+check_entry(Parse *p, size_t index, PushEntry *entry)
+{
+	const char *why;
+
+	if (entry->queue.ptr == NULL)
+		return parse_fail(p, index, "queue", "is required");
+	if (entry->item.payload.ptr == NULL)
+		return parse_fail(p, index, "payload", "is required");
+	if (entry->partition.ptr == NULL)
+		entry->partition = span_of(DEFAULT_PARTITION);
+	if ((why = queue_name_check(entry->queue)) != NULL)
+		return parse_fail(p, index, "queue", why);
+	if ((why = name_check(entry->partition)) != NULL)
+		return parse_fail(p, index, "partition", why);
+	if (entry->item.transaction_id.ptr &&
+		(why = transaction_id_check(entry->item.transaction_id)) != NULL)
+		return parse_fail(p, index, "transactionId", why);
+	return true;
+}
+
+static PushEntry *
+new_entry(PushRequest *push)
+{
+	PushEntry *entry;
+
+	if (push->n == push->cap)
+	{
+		push->cap = push->cap ? 2 * push->cap : 4;
+		push->entries = realloc(push->entries, push->cap * sizeof(*push->entries));
+		if (push->entries == NULL)
+			abort();
+	}
+	entry = &push->entries[push->n++];
+	memset(entry, 0, sizeof(*entry));
+	entry->leader = -1;
+	return entry;
+}
+
+static bool
+parse_items(Parse *p)
+{
+	if (!json_enter_array(&p->reader))
+		return false;
+	while (json_next_element(&p->reader))
+	{
+		size_t index = p->push->n;
+		PushEntry *entry = new_entry(p->push);
+		JsonValue key;
+
+		if (!json_enter_object(&p->reader))
+			return false;
+		while (json_next_key(&p->reader, &key))
+			if (!parse_member(p, index, entry, &key))
+				return false;
+		if (p->reader.error || !check_entry(p, index, entry))
+			return false;
+	}
+	return p->reader.error == NULL;
+}
+
+static bool
+parse_body(Parse *p)
+{
+	JsonValue key, ignored;
+	bool seen = false;
+
+	if (!json_enter_object(&p->reader))
+		return false;
+	while (json_next_key(&p->reader, &key))
+	{
+		if (!json_string_equals(&key, "items"))
+		{
+			if (!json_value(&p->reader, &ignored))
+				return false;
+			continue;
+		}
+		if (seen)
+		{
+			snprintf(p->error, sizeof(p->error), "items appears twice");
+			return false;
+		}
+		seen = true;
+		if (!parse_items(p))
+			return false;
+	}
+	if (!json_end(&p->reader))
+		return false;
+	if (!seen)
+		snprintf(p->error, sizeof(p->error), "items is required and must be an array");
+	return seen;
+}
+
+/* --- duplicates inside the request --------------------------------------- */
+
+/*
+ * Items of one partition with the same explicit id: the first leads.  This
+ * works whatever the window, and also where a cap cuts the segment between.
+ */
+static void
+link_duplicates(PushRequest *push)
+{
+	HashIndex index;
+	Buf identity = {0};
+
+	if (push->n < 2)
+		return;
+	hash_index_init(&index, push->n);
+	for (size_t i = 0; i < push->n; i++)
+	{
+		PushEntry *entry = &push->entries[i];
+
+		if (entry->item.transaction_id.ptr == NULL)
+			continue;
+		buf_reset(&identity);
+		buf_append(&identity, entry->queue.ptr, entry->queue.len);
+		buf_append_char(&identity, '\x1f');
+		buf_append(&identity, entry->partition.ptr, entry->partition.len);
+		buf_append_char(&identity, '\x1f');
+		buf_append(&identity, entry->item.transaction_id.ptr, entry->item.transaction_id.len);
+		transaction_hash(identity.data, identity.len, entry->identity);
+		entry->leader = hash_index_add(&index, entry->identity, (uint32_t) i);
+	}
+	hash_index_free(&index);
+	buf_free(&identity);
+}
+
+/* --- the answer ---------------------------------------------------------- */
+
+static void
+follow_leader(PushEntry *entry, const PushEntry *leader)
+{
+	entry->item.status = leader->item.status == PUSH_QUEUED ? PUSH_DUPLICATE : leader->item.status;
+	entry->item.message_id = leader->item.message_id;
+	entry->item.error = leader->item.error ? strdup(leader->item.error) : NULL;
+}
+
+static void
+append_entry(Buf *out, size_t index, const PushEntry *entry)
+{
+	static const char *const names[] = {"", "queued", "duplicate", "failed"};
+	const PushItem *item = &entry->item;
+	char id[UUID_TEXT_LEN];
+
+	uuid_format(&item->message_id, id);
+	buf_printf(out,
+			   "%s{\"index\":%zu,\"message_id\":\"%.*s\",\"transaction_id\":", index ? "," : "",
+			   index, UUID_TEXT_LEN, id);
+	json_write_string(out, item->transaction_id.ptr, item->transaction_id.len);
+	buf_append_str(out, ",\"queueName\":");
+	json_write_string(out, entry->queue.ptr, entry->queue.len);
+	buf_printf(out, ",\"status\":\"%s\"", names[item->status]);
+	if (item->error)
+	{
+		buf_append_str(out, ",\"error\":");
+		json_write_string(out, item->error, strlen(item->error));
+	}
+	buf_append_char(out, '}');
+}
+
+/* 503 when no item was stored and the database was the reason. */
+static const PushItem *
+database_failure(const PushRequest *push)
+{
+	const PushItem *failed = NULL;
+
+	for (size_t i = 0; i < push->n; i++)
+	{
+		const PushItem *item = &push->entries[i].item;
+
+		if (item->status != PUSH_FAILED)
+			return NULL;
+		if (item->http_status == 503)
+			failed = item;
+	}
+	return failed;
+}
+
+static void
+answer(PushRequest *push)
+{
+	const PushItem *failed;
+	Buf body = {0};
+
+	for (size_t i = 0; i < push->n; i++)
+		if (push->entries[i].leader >= 0)
+			follow_leader(&push->entries[i], &push->entries[push->entries[i].leader]);
+	failed = database_failure(push);
+	if (failed)
+	{
+		http_reply_error(push->req, 503, failed->error);
+		return;
+	}
+	buf_append_char(&body, '[');
+	for (size_t i = 0; i < push->n; i++)
+		append_entry(&body, i, &push->entries[i]);
+	buf_append_char(&body, ']');
+	http_reply(push->req, 201, &body);
+}
+
+void
+push_item_decided(PushItem *item)
+{
+	PushRequest *push = item->request;
+
+	if (--push->undecided == 0)
+		answer(push);
+}
+
+void
+push_handler(Request *req)
+{
+	PushRequest *push = calloc(1, sizeof(*push));
+	Parse p = {.push = push};
+
+	req->ctx = push;
+	req->on_done = on_done;
+	push->req = req;
+	metrics_add(&req->worker->metrics, METRIC_PUSH_REQUESTS, 1);
+	if (!buf_reserve(&push->strings, req->body.len + 1))
+	{
+		http_reply_error(req, 503, "out of memory");
+		return;
+	}
+	json_begin(&p.reader, req->body.data, req->body.len, ENVELOPE_DEPTH);
+	if (!parse_body(&p))
+	{
+		if (p.error[0] == '\0')
+			snprintf(p.error, sizeof(p.error), "bad body: %s at byte %zu", p.reader.error,
+					 (size_t) (p.reader.pos - p.reader.start));
+		http_reply_error(req, 400, p.error);
+		return;
+	}
+	link_duplicates(push);
+
+	/* Counted first: one more, so that the answer waits for the end of this loop. */
+	push->undecided = 1;
+	for (size_t i = 0; i < push->n; i++)
+		push->undecided += push->entries[i].leader < 0;
+	for (size_t i = 0; i < push->n; i++)
+	{
+		PushEntry *entry = &push->entries[i];
+
+		entry->item.request = push;
+		if (entry->leader < 0)
+			fusion_add(req->worker->fusion, &req->tenant, entry->queue, entry->partition,
+					   &entry->item);
+	}
+	if (--push->undecided == 0)
+		answer(push);
+}

@@ -1,0 +1,138 @@
+/*
+ * queues.c
+ *		Queues: list, show, delete.
+ */
+#include "admin.h"
+
+#include "db.h"
+#include "json.h"
+#include "names.h"
+#include "worker.h"
+
+#include <stdio.h>
+
+#define DRAIN_ROWS 1000 /* of a deleted queue, per transaction */
+
+/* The failure of a call, in the shape of its route. */
+void
+admin_reply_error(Request *req, const DbError *error)
+{
+	int status = db_error_status(error);
+
+	if (status == 400 && error->column)
+		http_reply_error_with(req, 400, error->message, "invalid", error->column);
+	else
+		http_reply_error(req, status, error->message);
+}
+
+/* Passes on the JSON that the function returned; NULL is 404. */
+void
+admin_on_json(DbCall *call, PGresult *res, const DbError *error)
+{
+	Request *req = call->ctx;
+	Buf body = {0};
+
+	if (error)
+		admin_reply_error(req, error);
+	else if (pgcol_is_null(res, 0, 0))
+		http_reply_error(req, 404, "Queue not found");
+	else
+	{
+		Span json = pgcol_span(res, 0, 0);
+
+		buf_append(&body, json.ptr, json.len);
+		http_reply(req, 200, &body);
+	}
+	PQclear(res);
+}
+
+void
+queues_handler(Request *req)
+{
+	DbCall *call = db_call_new(CALL_QUEUES, admin_on_json, req);
+
+	db_call_uuid(call, 0, &req->tenant);
+	db_submit(req->worker->db, LANE_ADMIN, call);
+}
+
+/* A name that no queue can have needs no look. */
+static bool
+bad_queue_name(Request *req, Span name)
+{
+	const char *why = queue_name_check(name);
+	char text[128];
+
+	if (why == NULL)
+		return false;
+	snprintf(text, sizeof(text), "queue %s", why);
+	http_reply_error(req, 400, text);
+	return true;
+}
+
+void
+queue_handler(Request *req)
+{
+	DbCall *call;
+
+	if (bad_queue_name(req, req->params[0]))
+		return;
+	call = db_call_new(CALL_QUEUE, admin_on_json, req);
+	db_call_uuid(call, 0, &req->tenant);
+	db_call_text(call, 1, req->params[0]);
+	db_submit(req->worker->db, LANE_ADMIN, call);
+}
+
+static void
+on_drained(DbCall *call, PGresult *res, const DbError *error)
+{
+	struct Worker *worker = call->ctx;
+
+	if (error == NULL && pgcol_int(res, 0, 0) > 0 && !worker->draining)
+		admin_drain_deleted(worker);
+	PQclear(res);
+}
+
+void
+admin_drain_deleted(struct Worker *worker)
+{
+	DbCall *call = db_call_new(CALL_DRAIN, on_drained, worker);
+
+	db_call_int(call, 0, DRAIN_ROWS);
+	db_submit(worker->db, LANE_ADMIN, call);
+}
+
+static void
+on_deleted(DbCall *call, PGresult *res, const DbError *error)
+{
+	Request *req = call->ctx;
+	Buf body = {0};
+	bool existed;
+
+	if (error)
+	{
+		admin_reply_error(req, error);
+		return;
+	}
+	existed = pgcol_bool(res, 0, 0);
+	buf_printf(&body, "{\"deleted\":%s,\"queue\":", existed ? "true" : "false");
+	json_write_string(&body, req->params[0].ptr, req->params[0].len);
+	buf_printf(&body, ",\"existed\":%s", existed ? "true" : "false");
+	buf_append_str(&body, existed ? "}" : ",\"message\":\"no such queue\"}");
+	PQclear(res);
+	http_reply(req, 200, &body);
+	if (existed)
+		admin_drain_deleted(req->worker);
+}
+
+void
+delete_queue_handler(Request *req)
+{
+	DbCall *call;
+
+	if (bad_queue_name(req, req->params[0]))
+		return;
+	call = db_call_new(CALL_DELETE_QUEUE, on_deleted, req);
+	db_call_uuid(call, 0, &req->tenant);
+	db_call_text(call, 1, req->params[0]);
+	db_submit(req->worker->db, LANE_ADMIN, call);
+}

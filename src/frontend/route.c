@@ -1,0 +1,80 @@
+/*
+ * route.c
+ *		The table of routes.
+ */
+#include "route.h"
+
+#include "ack.h"
+#include "admin.h"
+#include "lease.h"
+#include "pop.h"
+#include "push.h"
+#include "status.h"
+
+static const Route routes[] = {
+	{"POST", "/api/v1/push", push_handler},
+	{"GET", "/api/v1/pop/queue/:queue", pop_handler},
+	{"GET", "/api/v1/pop/queue/:queue/partition/:partition", pop_handler},
+	{"POST", "/api/v1/ack", ack_handler},
+	{"POST", "/api/v1/ack/batch", ack_batch_handler},
+	{"POST", "/api/v1/lease/:leaseId/extend", lease_extend_handler},
+	{"POST", "/api/v1/configure", configure_handler},
+	{"GET", "/api/v1/resources/queues", queues_handler},
+	{"GET", "/api/v1/resources/queues/:queue", queue_handler},
+	{"DELETE", "/api/v1/resources/queues/:queue", delete_queue_handler},
+	{"GET", "/api/v1/dlq", dlq_handler},
+	{"GET", "/health", health_handler},
+	{"GET", "/status", status_handler},
+	{"GET", "/metrics", metrics_handler},
+};
+
+/* Compares the target's segments with the pattern's, collecting parameters. */
+static bool
+path_matches(const Target *target, const char *pattern, Span *params)
+{
+	int i = 0;
+	int n_params = 0;
+
+	params[0] = params[1] = (Span){NULL, 0};
+	while (*pattern == '/')
+	{
+		size_t len = strcspn(++pattern, "/");
+
+		if (i == target->n_segments)
+			return false;
+		if (*pattern == ':')
+			params[n_params++] = target->segments[i];
+		else if (!span_equals(target->segments[i], (Span){pattern, len}))
+			return false;
+		pattern += len;
+		i++;
+	}
+	return i == target->n_segments;
+}
+
+/* HEAD is GET without the body, but a pop would lease messages that nobody reads. */
+static bool
+method_matches(const Route *route, const char *method)
+{
+	if (strcmp(method, "HEAD") == 0)
+		return strcmp(route->method, "GET") == 0 && route->handler != pop_handler;
+	return strcmp(route->method, method) == 0;
+}
+
+RouteMatch
+route_find(Request *req, const char *method, Buf *allow)
+{
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
+	{
+		if (!path_matches(&req->target, routes[i].path, req->params))
+			continue;
+		if (method_matches(&routes[i], method))
+		{
+			req->route = &routes[i];
+			return ROUTE_FOUND;
+		}
+		buf_append_str(allow, allow->len ? ", " : "");
+		buf_append_str(allow, routes[i].method);
+	}
+	return allow->len ? ROUTE_WRONG_METHOD : ROUTE_NONE;
+}

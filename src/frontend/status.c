@@ -1,0 +1,148 @@
+/*
+ * status.c
+ *		GET /health, /status, /metrics
+ *
+ * Health asks the database; the others answer from memory.
+ */
+#include "status.h"
+
+#include "clock.h"
+#include "db.h"
+#include "json.h"
+#include "worker.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static void
+on_health(DbCall *call, PGresult *res, const DbError *error)
+{
+	Request *req = call->ctx;
+	Buf body = {0};
+
+	if (error)
+	{
+		buf_append_str(&body, "{\"status\":\"unhealthy\",\"database\":\"disconnected\","
+							  "\"engine\":\"" ENGINE_NAME "\",\"error\":");
+		json_write_string(&body, error->message, strlen(error->message));
+		buf_append_char(&body, '}');
+		http_reply(req, 503, &body);
+		return;
+	}
+	buf_append_str(&body, "{\"status\":\"healthy\",\"database\":\"connected\","
+						  "\"engine\":\"" ENGINE_NAME "\",\"version\":");
+	json_write_string(&body, PQgetvalue(res, 0, 0), (size_t) PQgetlength(res, 0, 0));
+	buf_append_char(&body, '}');
+	PQclear(res);
+	http_reply(req, 200, &body);
+}
+
+void
+health_handler(Request *req)
+{
+	db_submit(req->worker->db, LANE_ADMIN, db_call_new(CALL_HEALTH, on_health, req));
+}
+
+void
+status_handler(Request *req)
+{
+	Buf body = {0};
+
+	buf_append_str(&body, "{\"status\":\"ok\",\"engine\":\"" ENGINE_NAME "\"}");
+	http_reply(req, 200, &body);
+}
+
+uint64_t
+metrics_total(Metric metric)
+{
+	uint64_t total = 0;
+
+	for (int i = 0; i < n_workers; i++)
+		total += atomic_load_explicit(&workers[i].metrics.values[metric], memory_order_relaxed);
+	return total;
+}
+
+static long
+resident_bytes(void)
+{
+	long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	if (file)
+	{
+		if (fscanf(file, "%*s %ld", &pages) != 1)
+			pages = 0;
+		fclose(file);
+	}
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+static double
+seconds_of(struct timeval tv)
+{
+	return (double) tv.tv_sec + (double) tv.tv_usec / 1e6;
+}
+
+/* Connections of this thread only: others are not ours to look at. */
+static void
+append_database(Buf *body, const Request *req)
+{
+	int up, active, waiting;
+
+	db_counts(req->worker->db, &up, &active, &waiting);
+	buf_printf(body, "\"database\":{\"poolSize\":%d,\"idleConnections\":%d,\"waitingRequests\":%d}",
+			   up, up - active, waiting);
+}
+
+static void
+append_queen(Buf *body)
+{
+	static const struct
+	{
+		const char *name;
+		Metric metric;
+	} rows[] = {
+		{"pushRequests", METRIC_PUSH_REQUESTS},		{"pushMessages", METRIC_PUSH_MESSAGES},
+		{"pushDuplicates", METRIC_PUSH_DUPLICATES}, {"pushCalls", METRIC_PUSH_CALLS},
+		{"pushSegments", METRIC_PUSH_SEGMENTS},		{"popRequests", METRIC_POP_REQUESTS},
+		{"popMessages", METRIC_POP_MESSAGES},		{"ackRequests", METRIC_ACK_REQUESTS},
+		{"ackMessages", METRIC_ACK_MESSAGES},		{"parkedPops", METRIC_PARKED},
+		{"databaseErrors", METRIC_DB_ERRORS},		{"corruptSegments", METRIC_CORRUPT_SEGMENTS},
+		{"errors4xx", METRIC_ERRORS_4XX},			{"errors5xx", METRIC_ERRORS_5XX}};
+
+	buf_append_str(body, "\"queen\":{");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		buf_printf(body, "%s\"%s\":%llu", i ? "," : "", rows[i].name,
+				   (unsigned long long) metrics_total(rows[i].metric));
+	buf_append_char(body, '}');
+}
+
+void
+metrics_handler(Request *req)
+{
+	uint64_t requests = metrics_total(METRIC_REQUESTS);
+	uint64_t messages = metrics_total(METRIC_PUSH_MESSAGES) + metrics_total(METRIC_POP_MESSAGES);
+	struct mallinfo2 heap = mallinfo2();
+	struct rusage usage;
+	double uptime;
+	Buf body = {0};
+
+	uptime = (double) (clock_ms() - process_start_ms) / 1000.0;
+	getrusage(RUSAGE_SELF, &usage);
+	buf_printf(&body,
+			   "{\"uptime\":%.3f,\"requests\":{\"total\":%llu,\"rate\":%.3f},"
+			   "\"messages\":{\"total\":%llu,\"rate\":%.3f},",
+			   uptime, (unsigned long long) requests, uptime > 0 ? (double) requests / uptime : 0,
+			   (unsigned long long) messages, uptime > 0 ? (double) messages / uptime : 0);
+	append_database(&body, req);
+	buf_printf(&body,
+			   ",\"memory\":{\"rss\":%ld,\"heapTotal\":%zu,\"heapUsed\":%zu,\"external\":%zu,"
+			   "\"arrayBuffers\":0},\"cpu\":{\"user\":%.3f,\"system\":%.3f},",
+			   resident_bytes(), heap.arena + heap.hblkhd, heap.uordblks + heap.hblkhd, heap.hblkhd,
+			   seconds_of(usage.ru_utime), seconds_of(usage.ru_stime));
+	append_queen(&body);
+	buf_append_char(&body, '}');
+	http_reply(req, 200, &body);
+}

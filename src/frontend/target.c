@@ -1,0 +1,124 @@
+/*
+ * target.c
+ *		The request target: path segments and query arguments.
+ */
+#include "target.h"
+
+#include <stdlib.h>
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+/* Decodes up to a byte in "stop"; returns where it stopped, or NULL at a bad escape. */
+static const char *
+decode(const char *raw, const char *stop, bool plus_is_space, char **out, Span *span)
+{
+	char *dst = *out;
+
+	span->ptr = dst;
+	while (*raw && strchr(stop, *raw) == NULL)
+	{
+		if (*raw == '%')
+		{
+			int high = hex_digit(raw[1]);
+			int low = high < 0 ? -1 : hex_digit(raw[2]);
+
+			if (low < 0)
+				return NULL;
+			*dst++ = (char) (high << 4 | low);
+			raw += 3;
+		}
+		else
+		{
+			*dst++ = *raw == '+' && plus_is_space ? ' ' : *raw;
+			raw++;
+		}
+	}
+	span->len = (size_t) (dst - span->ptr);
+	*out = dst;
+	return raw;
+}
+
+static const char *
+parse_args(Target *target, const char *raw, char **out)
+{
+	while (*raw && *raw != '#')
+	{
+		TargetArg *arg = &target->args[target->n_args];
+
+		if (target->n_args == TARGET_MAX_ARGS)
+			return "too many query arguments";
+		raw = decode(raw, "=&#", true, out, &arg->name);
+		if (raw == NULL)
+			return "bad percent-encoding in the query";
+		arg->value = (Span){*out, 0};
+		if (*raw == '=')
+		{
+			raw = decode(raw + 1, "&#", true, out, &arg->value);
+			if (raw == NULL)
+				return "bad percent-encoding in the query";
+		}
+		if (arg->name.len > 0)
+			target->n_args++;
+		if (*raw == '&')
+			raw++;
+	}
+	return NULL;
+}
+
+const char *
+target_parse(Target *target, const char *raw)
+{
+	char *out;
+
+	memset(target, 0, sizeof(*target));
+	target->text = out = malloc(strlen(raw) + 1);
+	if (out == NULL)
+		return "out of memory";
+
+	/* Absolute form, as sent to a proxy. */
+	if (strncmp(raw, "http://", 7) == 0 || strncmp(raw, "https://", 8) == 0)
+		raw = strstr(raw, "//") + 2 + strcspn(strstr(raw, "//") + 2, "/?#");
+
+	while (*raw == '/')
+	{
+		if (raw[1] == '\0' || raw[1] == '?' || raw[1] == '#')
+		{
+			raw++; /* a slash at the end opens no segment */
+			break;
+		}
+		if (target->n_segments == TARGET_MAX_SEGMENTS)
+			return "too many path segments";
+		raw = decode(raw + 1, "/?#", false, &out, &target->segments[target->n_segments++]);
+		if (raw == NULL)
+			return "bad percent-encoding in the path";
+	}
+	if (*raw == '?')
+		return parse_args(target, raw + 1, &out);
+	return NULL;
+}
+
+void
+target_free(Target *target)
+{
+	free(target->text);
+	target->text = NULL;
+}
+
+Span
+target_arg(const Target *target, const char *name)
+{
+	for (int i = 0; i < target->n_args; i++)
+		if (span_equals(target->args[i].name, span_of(name)))
+			return target->args[i].value;
+	return (Span){NULL, 0};
+}

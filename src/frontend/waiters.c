@@ -1,0 +1,284 @@
+/*
+ * waiters.c
+ *		Parked pops, and what wakes them.
+ *
+ * Two levels: a place is a queue and a partition, or a queue and "any"; in a
+ * place there is one group per consumer group.  A push looks up two places.
+ */
+#include "waiters.h"
+
+#include "conf.h"
+#include "pop.h"
+#include "worker.h"
+
+#include <event2/event_struct.h>
+#include <stdlib.h>
+#include <uthash.h>
+#include <utlist.h>
+
+typedef struct WaitPlace
+{
+	UT_hash_handle hh;
+	WaitGroup *groups;
+	size_t key_len;
+	char key[]; /* tenant, queue, 0x1f, 'p' and partition or 'a' */
+} WaitPlace;
+
+struct WaitGroup
+{
+	WaitGroup *prev, *next; /* in its place */
+	Waiters *waiters;
+	WaitPlace *place;
+	struct Pop *parked;
+	int members; /* pops that joined */
+	uint64_t wakes;
+	int misses; /* looks in vain since the last wake-up */
+	struct event timer;
+	size_t name_len;
+	char name[];
+};
+
+struct Waiters
+{
+	struct Worker *worker;
+	WaitPlace *places; /* hash table by key */
+	int parked;
+};
+
+Waiters *
+waiters_new(struct Worker *worker)
+{
+	Waiters *waiters = calloc(1, sizeof(*waiters));
+
+	waiters->worker = worker;
+	return waiters;
+}
+
+void
+waiters_free(Waiters *waiters)
+{
+	free(waiters);
+}
+
+int
+waiters_parked(const Waiters *waiters)
+{
+	return waiters->parked;
+}
+
+/* --- places and groups --------------------------------------------------- */
+
+static WaitPlace *
+find_place(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, bool create)
+{
+	bool any = partition.ptr == NULL;
+	size_t len = 16 + queue.len + 2 + (any ? 0 : partition.len);
+	WaitPlace *place = calloc(1, sizeof(*place) + len);
+	WaitPlace *found;
+
+	if (place == NULL)
+		abort();
+	memcpy(place->key, tenant->bytes, 16);
+	memcpy(place->key + 16, queue.ptr, queue.len);
+	place->key[16 + queue.len] = '\x1f';
+	place->key[17 + queue.len] = any ? 'a' : 'p';
+	if (!any)
+		memcpy(place->key + 18 + queue.len, partition.ptr, partition.len);
+	HASH_FIND(hh, waiters->places, place->key, len, found);
+	if (found || !create)
+	{
+		free(place);
+		return found;
+	}
+	place->key_len = len;
+	HASH_ADD_KEYPTR(hh, waiters->places, place->key, len, place);
+	return place;
+}
+
+static WaitGroup *
+find_group(WaitPlace *place, Span name)
+{
+	WaitGroup *group;
+
+	DL_FOREACH (place->groups, group)
+	{
+		if (span_equals((Span){group->name, group->name_len}, name))
+			return group;
+	}
+	return NULL;
+}
+
+static void
+on_timer(evutil_socket_t fd, short what, void *arg)
+{
+	WaitGroup *group = arg;
+
+	(void) fd;
+	(void) what;
+	group->misses++;
+	if (group->parked)
+		pop_look_again(group->parked, true);
+}
+
+WaitGroup *
+waiters_join(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, Span name)
+{
+	WaitPlace *place = find_place(waiters, tenant, queue, partition, true);
+	WaitGroup *group = find_group(place, name);
+
+	if (group == NULL)
+	{
+		group = calloc(1, sizeof(*group) + name.len);
+		if (group == NULL)
+			abort();
+		group->waiters = waiters;
+		group->place = place;
+		group->name_len = name.len;
+		memcpy(group->name, name.ptr, name.len);
+		evtimer_assign(&group->timer, waiters->worker->base, on_timer, group);
+		DL_APPEND(place->groups, group);
+	}
+	group->members++;
+	return group;
+}
+
+void
+waiters_leave(WaitGroup *group)
+{
+	WaitPlace *place = group->place;
+
+	if (--group->members > 0)
+		return;
+	event_del(&group->timer);
+	DL_DELETE(place->groups, group);
+	if (place->groups == NULL)
+	{
+		HASH_DEL(group->waiters->places, place);
+		free(place);
+	}
+	free(group);
+}
+
+uint64_t
+waiters_wakes(const WaitGroup *group)
+{
+	return group->wakes;
+}
+
+/* --- parking ------------------------------------------------------------- */
+
+/* The first looks come at the initial interval, later ones ever more rarely. */
+static int64_t
+fallback_interval(const WaitGroup *group)
+{
+	const struct Conf *conf = group->waiters->worker->conf;
+	int doublings = group->misses < 3 ? 0 : group->misses - 2;
+	int64_t interval = conf->poll_initial_ms << (doublings < 16 ? doublings : 16);
+
+	return interval < conf->poll_max_ms ? interval : conf->poll_max_ms;
+}
+
+static void
+start_timer(WaitGroup *group, int64_t retry_ms)
+{
+	int64_t delay = fallback_interval(group);
+	struct timeval tv;
+
+	if (retry_ms >= 0 && retry_ms < delay)
+		delay = retry_ms;
+	tv.tv_sec = delay / 1000;
+	tv.tv_usec = (delay % 1000) * 1000 + 1;
+	event_add(&group->timer, &tv);
+}
+
+void
+waiters_park(WaitGroup *group, struct Pop *pop, int64_t retry_ms, bool in_front)
+{
+	if (in_front)
+		DL_PREPEND(group->parked, pop);
+	else
+		DL_APPEND(group->parked, pop);
+	group->waiters->parked++;
+	metrics_add(&group->waiters->worker->metrics, METRIC_PARKED, 1);
+	if (in_front || !event_pending(&group->timer, EV_TIMEOUT, NULL))
+		start_timer(group, retry_ms);
+}
+
+void
+waiters_unpark(WaitGroup *group, struct Pop *pop)
+{
+	DL_DELETE(group->parked, pop);
+	group->waiters->parked--;
+	metrics_add(&group->waiters->worker->metrics, METRIC_PARKED, (uint64_t) -1);
+	if (group->parked == NULL)
+		event_del(&group->timer);
+	else if (!event_pending(&group->timer, EV_TIMEOUT, NULL))
+		start_timer(group, -1);
+}
+
+/* --- waking -------------------------------------------------------------- */
+
+void
+waiters_wake(WaitGroup *group)
+{
+	group->wakes++;
+	group->misses = 0;
+	if (group->parked)
+		pop_look_again(group->parked, false);
+}
+
+static void
+wake_place(WaitPlace *place)
+{
+	WaitGroup *group, *next;
+
+	if (place == NULL)
+		return;
+	DL_FOREACH_SAFE (place->groups, group, next)
+	{
+		waiters_wake(group);
+	}
+}
+
+void
+waiters_wake_partition(Waiters *waiters, const Uuid *tenant, Span queue, Span partition)
+{
+	wake_place(find_place(waiters, tenant, queue, (Span){NULL, 0}, false));
+	wake_place(find_place(waiters, tenant, queue, partition, false));
+}
+
+void
+waiters_wake_one_group(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, Span name)
+{
+	WaitPlace *places[2] = {find_place(waiters, tenant, queue, (Span){NULL, 0}, false),
+							find_place(waiters, tenant, queue, partition, false)};
+
+	for (int i = 0; i < 2; i++)
+	{
+		WaitGroup *group = places[i] ? find_group(places[i], name) : NULL;
+
+		if (group)
+			waiters_wake(group);
+	}
+}
+
+void
+waiters_each(Waiters *waiters, void (*fn)(struct Pop *pop))
+{
+	WaitPlace *place, *next_place;
+
+	HASH_ITER (hh, waiters->places, place, next_place)
+	{
+		WaitGroup *group, *next_group;
+
+		DL_FOREACH_SAFE (place->groups, group, next_group)
+		{
+			struct Pop *pop, *next_pop;
+
+			DL_FOREACH_SAFE (group->parked, pop, next_pop)
+			{
+				fn(pop);
+			}
+		}
+	}
+}

@@ -1,0 +1,260 @@
+/*
+ * worker.c
+ *		One thread of the front end: its event loop, and how it stops.
+ *
+ * A turn of the loop reads everything that arrived before it sends anything,
+ * so that what arrives together travels together.
+ */
+#include "worker.h"
+
+#include "ack.h"
+#include "admin.h"
+#include "clock.h"
+#include "fusion.h"
+#include "log.h"
+#include "pop.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define TICK_MS 100
+#define LAST_TURNS 20 /* to hand the last answers to the network */
+
+Worker *workers;
+int n_workers;
+int64_t process_start_ms;
+
+static atomic_int running;
+
+/* --- hints between threads -------------------------------------------------- */
+
+static void
+send_hint(Worker *to, const Uuid *tenant, Span queue, Span partition)
+{
+	WorkerHint *hint = malloc(sizeof(*hint) + queue.len + partition.len);
+	uint64_t one = 1;
+
+	if (hint == NULL)
+		return; /* a lost hint costs one fallback interval */
+	hint->tenant = *tenant;
+	hint->queue_len = queue.len;
+	hint->partition_len = partition.len;
+	memcpy(hint->names, queue.ptr, queue.len);
+	memcpy(hint->names + queue.len, partition.ptr, partition.len);
+	pthread_mutex_lock(&to->hint_lock);
+	hint->next = to->hints;
+	to->hints = hint;
+	pthread_mutex_unlock(&to->hint_lock);
+	if (write(to->hint_fd, &one, sizeof(one)) < 0)
+		log_event(LOG_LEVEL_DEBUG, "could not wake another thread", NULL);
+}
+
+void
+worker_wake_others(Worker *worker, const Uuid *tenant, Span queue, Span partition)
+{
+	for (int i = 0; i < n_workers; i++)
+	{
+		Metrics *metrics = &workers[i].metrics;
+
+		if (&workers[i] != worker &&
+			atomic_load_explicit(&metrics->values[METRIC_PARKED], memory_order_relaxed) > 0)
+			send_hint(&workers[i], tenant, queue, partition);
+	}
+}
+
+static void
+on_hint(evutil_socket_t fd, short what, void *arg)
+{
+	Worker *worker = arg;
+	WorkerHint *hint;
+	uint64_t count;
+
+	(void) what;
+	if (read(fd, &count, sizeof(count)) < 0)
+		return;
+	pthread_mutex_lock(&worker->hint_lock);
+	hint = worker->hints;
+	worker->hints = NULL;
+	pthread_mutex_unlock(&worker->hint_lock);
+	while (hint)
+	{
+		WorkerHint *next = hint->next;
+
+		pops_wake_partition(worker->pops, &hint->tenant, (Span){hint->names, hint->queue_len},
+							(Span){hint->names + hint->queue_len, hint->partition_len});
+		free(hint);
+		hint = next;
+	}
+}
+
+/* --- the loop ---------------------------------------------------------------- */
+
+static void
+on_tick(evutil_socket_t fd, short what, void *arg)
+{
+	Worker *worker = arg;
+
+	(void) fd;
+	(void) what;
+	http_tick(worker->http);
+	db_tick(worker->db);
+}
+
+static void
+send_everything(Worker *worker)
+{
+	acks_dispatch(worker->acks);
+	fusion_dispatch(worker->fusion);
+	pops_dispatch(worker->pops);
+}
+
+static void
+turn(Worker *worker)
+{
+	event_base_loop(worker->base, EVLOOP_ONCE | (worker->http_pending ? EVLOOP_NONBLOCK : 0));
+	if (worker->http_pending)
+		http_run(worker->http);
+	send_everything(worker);
+}
+
+/* No new connections, nothing parked; what is in flight may finish. */
+static void
+begin_drain(Worker *worker)
+{
+	worker->draining = true;
+	worker->drain_deadline = clock_ms() + worker->conf->shutdown_timeout_ms;
+	http_quiesce(worker->http);
+	pops_drain(worker->pops);
+}
+
+static bool
+drained(const Worker *worker)
+{
+	return (http_active(worker->http) == 0 && fusion_idle(worker->fusion)) ||
+		   clock_ms() > worker->drain_deadline;
+}
+
+static void
+close_worker(Worker *worker)
+{
+	db_shutdown(worker->db);
+	send_everything(worker); /* with all lanes down: fails what is left */
+	for (int i = 0; i < LAST_TURNS && http_active(worker->http) > 0; i++)
+		http_run(worker->http);
+	http_stop(worker->http);
+	fusion_free(worker->fusion);
+	pops_free(worker->pops);
+	acks_free(worker->acks);
+	db_free(worker->db);
+	event_free(worker->tick);
+	event_free(worker->hint_event);
+	close(worker->hint_fd);
+	event_base_free(worker->base);
+}
+
+static void *
+worker_main(void *arg)
+{
+	Worker *worker = arg;
+
+	if (worker->id == 0)
+		admin_drain_deleted(worker); /* what a restart left half done */
+	while (!worker->draining || !drained(worker))
+	{
+		turn(worker);
+		if (atomic_load(&worker->stop) && !worker->draining)
+			begin_drain(worker);
+	}
+	close_worker(worker);
+	atomic_fetch_sub(&running, 1);
+	return NULL;
+}
+
+/* --- start and stop ----------------------------------------------------------- */
+
+static struct event_base *
+new_base(void)
+{
+	/* Parked requests are watched for the client hanging up. */
+	struct event_config *config = event_config_new();
+	struct event_base *base;
+
+	event_config_require_features(config, EV_FEATURE_EARLY_CLOSE);
+	event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
+	event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+	base = event_base_new_with_config(config);
+	event_config_free(config);
+	return base;
+}
+
+static bool
+open_worker(Worker *worker, int id, const struct Conf *conf, int listen_fd)
+{
+	struct timeval tick = {0, TICK_MS * 1000};
+
+	worker->id = id;
+	worker->conf = conf;
+	worker->base = new_base();
+	worker->hint_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (worker->base == NULL || worker->hint_fd < 0)
+		return false;
+	pthread_mutex_init(&worker->hint_lock, NULL);
+	worker->hint_event =
+		event_new(worker->base, worker->hint_fd, EV_READ | EV_PERSIST, on_hint, worker);
+	event_add(worker->hint_event, NULL);
+	worker->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, worker);
+	event_add(worker->tick, &tick);
+	worker->fusion = fusion_new(worker);
+	worker->pops = pops_new(worker);
+	worker->acks = acks_new(worker);
+	worker->db = db_open(worker->base, conf);
+	worker->http = http_start(worker, dup(listen_fd));
+	return worker->http != NULL;
+}
+
+bool
+workers_start(const struct Conf *conf, int listen_fd)
+{
+	process_start_ms = clock_ms();
+	workers = calloc((size_t) conf->threads, sizeof(*workers));
+	for (int i = 0; i < conf->threads; i++)
+		if (!open_worker(&workers[i], i, conf, listen_fd))
+			return false;
+	n_workers = (int) conf->threads;
+	close(listen_fd); /* each daemon has its own */
+	for (int i = 0; i < n_workers; i++)
+	{
+		if (pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0)
+			return false;
+		atomic_fetch_add(&running, 1);
+	}
+	return true;
+}
+
+void
+workers_stop(void)
+{
+	uint64_t one = 1;
+
+	for (int i = 0; i < n_workers; i++)
+	{
+		atomic_store(&workers[i].stop, true);
+		if (write(workers[i].hint_fd, &one, sizeof(one)) < 0)
+			log_event(LOG_LEVEL_DEBUG, "could not wake a thread", NULL);
+	}
+}
+
+int
+workers_running(void)
+{
+	return atomic_load(&running);
+}
+
+void
+workers_join(void)
+{
+	for (int i = 0; i < n_workers; i++)
+		pthread_join(workers[i].thread, NULL);
+	free(workers);
+}
