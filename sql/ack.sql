@@ -1,1 +1,543 @@
--- Acknowledge.
+-- Ack: resolves transaction ids to offsets, moves cursors, releases leases, files dead letters.
+--
+-- The entries of a call fall into acknowledgements: same tenant, partition, group, worker and call
+-- number. Several acknowledgements of one cursor take turns, in the order of their first entries.
+-- All cursors are locked first, in one statement, ascending by (partition, group); nothing else is
+-- locked. Everything after it runs in younger snapshots.
+--
+-- Reading order: log_ack, log_ack_lock, log_ack_turn.
+
+CREATE TYPE queen.log_ack_item AS (
+    entry          int,
+    tenant_id      uuid,
+    partition_id   uuid,
+    consumer_group text,
+    worker_id      uuid,
+    hash           bytea,
+    transaction_id text,
+    status         text,
+    error          text,
+    turn           int,             -- which acknowledgement of its cursor it belongs to
+    problem        text,            -- why it is not a valid entry
+    message_offset bigint           -- where it was found, above the cursor
+);
+COMMENT ON TYPE queen.log_ack_item IS 'One message of an acknowledgement';
+
+CREATE FUNCTION queen.log_ack_problem(tenant_id uuid, partition_id uuid, consumer_group text,
+                                      call int, transaction_id text, status text) RETURNS text
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    SELECT CASE
+        WHEN num_nulls(tenant_id, consumer_group, call) > 0
+            THEN 'tenant, group and call are required'
+        WHEN partition_id IS NULL THEN 'partition id is missing'
+        WHEN coalesce(transaction_id, '') = '' THEN 'transaction id is missing'
+        WHEN (status IN ('completed', 'failed', 'retry', 'dlq')) IS NOT TRUE
+            THEN 'status must be completed, failed, retry or dlq'
+        END;
+END;
+COMMENT ON FUNCTION queen.log_ack_problem(uuid, uuid, text, int, text, text) IS
+    'Why these do not make an entry of an acknowledgement; NULL when they do';
+
+CREATE FUNCTION queen.log_ack_keys(items queen.log_ack_item[])
+RETURNS TABLE (tenant_id uuid, partition_id uuid, consumer_group text)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT k.tenant_id, k.partition_id, k.consumer_group
+      FROM (SELECT DISTINCT i.tenant_id, i.partition_id, i.consumer_group
+              FROM unnest(items) i) k
+      JOIN queen.log_partitions p ON p.id = k.partition_id
+      JOIN queen.queues q
+        ON q.id = p.queue_id AND q.tenant_id = k.tenant_id AND q.deleted_at IS NULL;
+END;
+COMMENT ON FUNCTION queen.log_ack_keys(queen.log_ack_item[]) IS
+    'Keys of the cursors that the items name, less those on partitions of another tenant or of a deleted queue';
+
+CREATE FUNCTION queen.log_ack_lock(items queen.log_ack_item[], wait boolean)
+RETURNS TABLE (tenant_id uuid, partition_id uuid, consumer_group text)
+LANGUAGE plpgsql
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+BEGIN
+    IF wait THEN
+        RETURN QUERY
+        SELECT k.tenant_id, c.partition_id, c.consumer_group
+          FROM queen.log_ack_keys(items) k
+          JOIN queen.log_consumers c
+            ON c.partition_id = k.partition_id AND c.consumer_group = k.consumer_group
+         ORDER BY c.partition_id, c.consumer_group COLLATE "C"
+           FOR NO KEY UPDATE OF c;
+    ELSE
+        RETURN QUERY
+        SELECT k.tenant_id, c.partition_id, c.consumer_group
+          FROM queen.log_ack_keys(items) k
+          JOIN queen.log_consumers c
+            ON c.partition_id = k.partition_id AND c.consumer_group = k.consumer_group
+         ORDER BY c.partition_id, c.consumer_group COLLATE "C"
+           FOR NO KEY UPDATE OF c SKIP LOCKED;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_lock(queen.log_ack_item[], boolean) IS
+    'Locks the cursors that the items name, in lock order, and returns the keys of those it holds. Without wait it passes over cursors that another session holds';
+
+CREATE FUNCTION queen.log_ack_cursors(items queen.log_ack_item[])
+RETURNS SETOF queen.log_consumers
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT c.*
+      FROM (SELECT DISTINCT i.partition_id, i.consumer_group FROM unnest(items) i) k
+     CROSS JOIN LATERAL (SELECT d.*
+                           FROM queen.log_consumers d
+                          WHERE d.partition_id = k.partition_id
+                            AND d.consumer_group = k.consumer_group
+                         OFFSET 0) c;
+END;
+COMMENT ON FUNCTION queen.log_ack_cursors(queen.log_ack_item[]) IS
+    'The cursors that the items name, as they are now';
+
+CREATE FUNCTION queen.log_ack_except(items queen.log_ack_item[], entries int[])
+RETURNS queen.log_ack_item[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN ARRAY(SELECT i
+                   FROM unnest(items) i
+                  WHERE NOT EXISTS (SELECT FROM unnest(entries) e WHERE e = i.entry));
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_except(queen.log_ack_item[], int[]) IS
+    'The items less those of the given entries';
+
+CREATE FUNCTION queen.log_ack_at(item queen.log_ack_item, message_offset bigint)
+RETURNS queen.log_ack_item
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    SELECT ROW(item.entry, item.tenant_id, item.partition_id, item.consumer_group, item.worker_id,
+               item.hash, item.transaction_id, item.status, item.error, item.turn, item.problem,
+               message_offset)::queen.log_ack_item;
+END;
+COMMENT ON FUNCTION queen.log_ack_at(queen.log_ack_item, bigint) IS
+    'The item with its offset';
+
+-- In the three searches below OFFSET 0 keeps the sub-query in one piece, executed once per cursor
+-- as a range scan of the primary key, while hashes meet items in a hash join. Concatenation with
+-- nothing fetches an out-of-line value once instead of once per hash.
+
+CREATE FUNCTION queen.log_ack_in_batch(items queen.log_ack_item[]) RETURNS queen.log_ack_item[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, t.base_offset + u.idx)
+          FROM queen.log_ack_cursors(items) c
+         CROSS JOIN LATERAL (
+               SELECT x.base_offset, x.hashes || ''::bytea AS hashes
+                 FROM queen.log_txns x
+                WHERE x.partition_id = c.partition_id
+                  AND x.base_offset >= coalesce((SELECT b.base_offset
+                                                   FROM queen.log_txns b
+                                                  WHERE b.partition_id = c.partition_id
+                                                    AND b.base_offset <= c.committed + 1
+                                                  ORDER BY b.base_offset DESC
+                                                  LIMIT 1), 0)
+                  AND x.base_offset <= coalesce(c.batch_end, 9223372036854775807)
+               OFFSET 0) t
+         CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
+          JOIN unnest(items) i
+            ON i.hash = u.h
+           AND i.partition_id = c.partition_id AND i.consumer_group = c.consumer_group
+         WHERE t.base_offset + u.idx > c.committed
+           AND (c.batch_end IS NULL OR t.base_offset + u.idx <= c.batch_end)
+         ORDER BY i.entry, t.base_offset + u.idx);
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_in_batch(queen.log_ack_item[]) IS
+    'The items whose transaction id lies above the cursor and, when a batch is leased, inside it, by the sidecar, each with its lowest offset';
+
+-- A repeated ack is near the cursor, an unknown id is nowhere: look back in growing steps.
+CREATE FUNCTION queen.log_ack_below(items queen.log_ack_item[]) RETURNS SETOF int
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    spot    record;
+    sought  queen.log_ack_item[];
+    hits    int[];
+    high    bigint;
+    low     bigint;
+    step    int;
+BEGIN
+    FOR spot IN SELECT * FROM queen.log_ack_cursors(items) LOOP
+        sought := ARRAY(SELECT i FROM unnest(items) i
+                         WHERE i.partition_id = spot.partition_id
+                           AND i.consumer_group = spot.consumer_group);
+        high := spot.committed;
+        step := 64;
+        WHILE cardinality(sought) > 0 LOOP
+            SELECT min(s.base_offset) INTO low
+              FROM (SELECT x.base_offset
+                      FROM queen.log_txns x
+                     WHERE x.partition_id = spot.partition_id AND x.base_offset <= high
+                     ORDER BY x.base_offset DESC
+                     LIMIT step) s;
+            EXIT WHEN low IS NULL;
+            hits := ARRAY(
+                SELECT DISTINCT i.entry
+                  FROM (SELECT x.base_offset, x.hashes || ''::bytea AS hashes
+                          FROM queen.log_txns x
+                         WHERE x.partition_id = spot.partition_id
+                           AND x.base_offset BETWEEN low AND high
+                        OFFSET 0) t
+                 CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
+                  JOIN unnest(sought) i ON i.hash = u.h
+                 WHERE t.base_offset + u.idx <= spot.committed);
+            RETURN QUERY SELECT h FROM unnest(hits) h;
+            sought := queen.log_ack_except(sought, hits);
+            high := low - 1;
+            step := least(step * 4, 65536);
+        END LOOP;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_below(queen.log_ack_item[]) IS
+    'Entries whose transaction id lies at or below the cursor, by the sidecar';
+
+CREATE FUNCTION queen.log_ack_in_segments(items queen.log_ack_item[]) RETURNS queen.log_ack_item[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, t.base_offset + u.idx)
+          FROM queen.log_ack_cursors(items) c
+         CROSS JOIN LATERAL queen.log_head(c.partition_id, c.committed + 1) h
+         CROSS JOIN LATERAL (
+               SELECT s.base_offset,
+                      CASE WHEN queen.log_segment_error(
+                                    s.blob, (s.end_offset - s.base_offset + 1)::int) IS NULL
+                           THEN queen.log_segment_hashes(s.blob) END AS hashes
+                 FROM queen.log_segments s
+                WHERE s.partition_id = c.partition_id
+                  AND s.base_offset BETWEEN h.base_offset AND c.batch_end
+               OFFSET 0) t
+         CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
+          JOIN unnest(items) i
+            ON i.hash = u.h
+           AND i.partition_id = c.partition_id AND i.consumer_group = c.consumer_group
+         WHERE t.base_offset + u.idx > c.committed AND t.base_offset + u.idx <= c.batch_end
+         ORDER BY i.entry, t.base_offset + u.idx);
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_in_segments(queen.log_ack_item[]) IS
+    'The items whose transaction id lies inside the leased batch, by decoding its segments, each with its lowest offset; corrupt segments are passed over';
+
+CREATE FUNCTION queen.log_dead_letter(partition_id uuid, consumer_group text,
+                                      message_offset bigint, transaction_id text, error text,
+                                      retry_count int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    segment queen.log_segments;
+    frame   record;
+    fault   text;
+BEGIN
+    SELECT s.* INTO segment
+      FROM queen.log_segments s
+     WHERE s.partition_id = log_dead_letter.partition_id AND s.base_offset <= message_offset
+     ORDER BY s.base_offset DESC
+     LIMIT 1;
+    fault := CASE WHEN segment.end_offset >= message_offset
+                  THEN queen.log_segment_error(
+                           segment.blob, (segment.end_offset - segment.base_offset + 1)::int)
+                  ELSE 'its segment is gone' END;
+    -- NULL for the blob yields a frame of NULLs: filing must never block the partition.
+    SELECT f.* INTO frame
+      FROM queen.log_frame(CASE WHEN fault IS NULL THEN segment.blob END,
+                           (message_offset - segment.base_offset)::int) f;
+    INSERT INTO queen.log_dlq (partition_id, consumer_group, "offset", message_id, transaction_id,
+                               payload, error, retry_count, flags, producer_sub)
+    VALUES (partition_id, consumer_group, message_offset, frame.message_id,
+            coalesce(frame.transaction_id, transaction_id), frame.payload,
+            error || coalesce(' (message unreadable: ' || fault || ')', ''),
+            retry_count, coalesce(frame.flags, 0), frame.producer_sub);
+END
+$$;
+COMMENT ON FUNCTION queen.log_dead_letter(uuid, text, bigint, text, text, int) IS
+    'Files one message as a dead letter. A message that cannot be read is filed with the given transaction id and no payload, and the error says why';
+
+-- Decides and does: all items belong to cursors that this transaction holds, and one cursor has one
+-- acknowledgement here. Sorted by "C", the negative statuses stand in order of strength.
+CREATE FUNCTION queen.log_ack_decide(items queen.log_ack_item[])
+RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
+               queue text, more boolean)
+LANGUAGE plpgsql
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    item    record;
+BEGIN
+    FOR item IN
+        WITH named AS (
+            SELECT i.*,
+                   min(i.message_offset) FILTER (WHERE i.status <> 'completed')
+                       OVER (PARTITION BY i.partition_id, i.consumer_group) AS signal
+              FROM unnest(items) i
+        ), acks AS (
+            SELECT n.partition_id, n.consumer_group, n.signal,
+                   max(n.message_offset) FILTER (
+                       WHERE n.status = 'completed'
+                         AND (n.signal IS NULL OR n.message_offset < n.signal)) AS done,
+                   min(n.status COLLATE "C") FILTER (
+                       WHERE n.status <> 'completed' AND n.message_offset = n.signal) AS kind,
+                   min(n.transaction_id) FILTER (WHERE n.message_offset = n.signal) AS transaction_id,
+                   coalesce((array_agg(n.error ORDER BY n.entry) FILTER (
+                                WHERE n.status <> 'completed' AND n.message_offset = n.signal
+                                  AND n.error <> ''))[1],
+                            (array_agg(n.error ORDER BY n.entry) FILTER (
+                                WHERE n.status <> 'completed' AND n.error <> ''))[1],
+                            'Retries exhausted') AS error,
+                   array_agg(n.entry) AS entries,
+                   array_agg(n.status) AS statuses,
+                   array_agg(n.message_offset) AS offsets
+              FROM named n
+             GROUP BY n.partition_id, n.consumer_group, n.signal
+        ), decided AS (
+            SELECT a.*, q.name AS queue, p.last_offset, c.batch_retry_count,
+                   greatest(a.done, c.committed) AS reached,
+                   CASE WHEN c.batch_end IS NULL THEN 'advance'
+                        WHEN a.signal IS NULL AND a.done >= c.batch_end THEN 'complete'
+                        WHEN a.signal IS NULL THEN 'partial'
+                        WHEN a.kind = 'retry' THEN 'release'
+                        WHEN a.kind = 'failed' AND c.batch_retry_count < q.retry_limit THEN 'charge'
+                        WHEN q.dead_letter_queue OR q.dlq_after_max_retries THEN 'bury'
+                        ELSE 'drop' END AS action
+              FROM acks a
+              JOIN queen.log_consumers c
+                ON c.partition_id = a.partition_id AND c.consumer_group = a.consumer_group
+              JOIN queen.log_partitions p ON p.id = a.partition_id
+              JOIN queen.queues q ON q.id = p.queue_id
+        ), acting AS (
+            SELECT d.*,
+                   CASE WHEN d.action IN ('bury', 'drop') THEN d.signal ELSE d.reached END AS target,
+                   d.action NOT IN ('advance', 'partial') AS released
+              FROM decided d
+        ), moved AS (
+            UPDATE queen.log_consumers c
+               SET committed         = a.target,
+                   total_consumed    = c.total_consumed + a.target - c.committed,
+                   batch_end         = CASE WHEN NOT a.released THEN c.batch_end END,
+                   worker_id         = CASE WHEN NOT a.released THEN c.worker_id END,
+                   lease_expires_at  = CASE WHEN NOT a.released THEN c.lease_expires_at END,
+                   -- Whatever the budget and the attempts counted is behind the cursor now.
+                   batch_retry_count = CASE
+                       WHEN a.action IN ('complete', 'bury', 'drop')
+                            OR (a.action = 'advance' AND a.target > c.committed) THEN 0
+                       WHEN a.action = 'charge' THEN c.batch_retry_count + 1
+                       ELSE c.batch_retry_count END,
+                   attempt_count     = CASE
+                       WHEN a.action IN ('complete', 'bury')
+                            OR (a.action = 'advance' AND a.target > c.committed) THEN 0
+                       ELSE c.attempt_count END,
+                   -- The rest of a batch stays a batch that has been delivered before.
+                   attempt_offset    = CASE
+                       WHEN a.action IN ('complete', 'bury')
+                            OR (a.action = 'advance' AND a.target > c.committed) THEN NULL
+                       WHEN a.action <> 'drop' AND a.target > c.committed THEN a.target + 1
+                       ELSE c.attempt_offset END
+              FROM acting a
+             WHERE c.partition_id = a.partition_id AND c.consumer_group = a.consumer_group
+            RETURNING a.*
+        )
+        SELECT m.*, e.entry, e.status, e.message_offset,
+               m.action = 'bury' AND e.message_offset = m.signal AS buried,
+               m.action = 'advance' AND e.status <> 'completed' AS refused,
+               row_number() OVER (PARTITION BY m.partition_id, m.consumer_group) = 1 AS first
+          FROM moved m
+         CROSS JOIN LATERAL unnest(m.entries, m.statuses, m.offsets)
+                         AS e (entry, status, message_offset)
+    LOOP
+        IF item.action = 'bury' AND item.first THEN
+            PERFORM queen.log_dead_letter(item.partition_id, item.consumer_group, item.signal,
+                                          item.transaction_id, item.error, item.batch_retry_count);
+        END IF;
+        entry := item.entry;
+        success := NOT item.refused;
+        error := CASE WHEN item.refused THEN 'no active lease' END;
+        lease_released := item.released;
+        dlq := item.buried;
+        queue := item.queue;
+        more := item.released AND item.last_offset > item.target;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_decide(queen.log_ack_item[]) IS
+    'Acts on the lowest negative signal of each acknowledgement, else on its highest completed offset, and answers each item. All items have an offset above their cursor';
+
+CREATE FUNCTION queen.log_ack_turn(items queen.log_ack_item[])
+RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
+               noop boolean, queue text, more boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    instant timestamptz := clock_timestamp();
+    fenced  int[];
+    placed  queen.log_ack_item[];
+    passed  int[];
+BEGIN
+    fenced := ARRAY(
+        SELECT i.entry
+          FROM unnest(items) i
+          JOIN queen.log_ack_cursors(items) c
+            ON c.partition_id = i.partition_id AND c.consumer_group = i.consumer_group
+         WHERE i.worker_id IS NOT NULL
+           AND (c.worker_id IS DISTINCT FROM i.worker_id
+                OR queen.log_lease_free(c.worker_id, c.lease_expires_at, instant)));
+    IF cardinality(fenced) > 0 THEN
+        RETURN QUERY
+        SELECT f, false, 'invalid or expired lease', false, false, false, NULL::text, false
+          FROM unnest(fenced) f;
+        items := queen.log_ack_except(items, fenced);
+    END IF;
+
+    placed := queen.log_ack_in_batch(items);
+    items := queen.log_ack_except(items, ARRAY(SELECT p.entry FROM unnest(placed) p));
+    -- What is left was passed already, or the sidecar has lost it: the sidecar is an index, the
+    -- log is the truth.
+    IF cardinality(items) > 0 THEN
+        passed := ARRAY(SELECT queen.log_ack_below(items));
+        RETURN QUERY
+        SELECT i.entry, i.status = 'completed',
+               CASE WHEN i.status <> 'completed' THEN 'already committed' END,
+               false, false, i.status = 'completed', NULL::text, false
+          FROM unnest(items) i
+          JOIN unnest(passed) e ON e = i.entry;
+        items := queen.log_ack_except(items, passed);
+    END IF;
+    IF cardinality(items) > 0 THEN
+        placed := placed || queen.log_ack_in_segments(
+            ARRAY(SELECT i FROM unnest(items) i WHERE i.worker_id IS NOT NULL));
+        items := queen.log_ack_except(items, ARRAY(SELECT p.entry FROM unnest(placed) p));
+        RETURN QUERY
+        SELECT i.entry, false, 'unresolved transaction id', false, false, false, NULL::text, false
+          FROM unnest(items) i;
+    END IF;
+
+    RETURN QUERY
+    SELECT d.entry, d.success, d.error, d.lease_released AND d.success, d.dlq, false, d.queue, d.more
+      FROM queen.log_ack_decide(placed) d;
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_turn(queen.log_ack_item[]) IS
+    'Handles one acknowledgement each of cursors that this transaction holds';
+
+CREATE FUNCTION queen.log_ack_entries(tenants uuid[], partition_ids uuid[], groups text[],
+                                      workers uuid[], calls int[], transaction_ids text[],
+                                      statuses text[], errors text[])
+RETURNS queen.log_ack_item[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT ROW(f.entry, f.tenant_id, f.partition_id, f.consumer_group, f.worker_id,
+                   queen.log_hash(f.transaction_id), f.transaction_id, f.status, f.error,
+                   dense_rank() OVER (PARTITION BY f.partition_id, f.consumer_group
+                                                 ORDER BY f.first_entry),
+                   queen.log_ack_problem(f.tenant_id, f.partition_id, f.consumer_group, f.call,
+                                         f.transaction_id, f.status),
+                   NULL)::queen.log_ack_item
+          FROM (SELECT u.*,
+                       min(u.entry) OVER (PARTITION BY u.tenant_id, u.partition_id,
+                                                       u.consumer_group, u.worker_id, u.call)
+                           AS first_entry
+                  FROM unnest(tenants, partition_ids, groups, workers, calls,
+                                         transaction_ids, statuses, errors) WITH ORDINALITY
+                       AS u (tenant_id, partition_id, consumer_group, worker_id, call,
+                             transaction_id, status, error, entry)) f);
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_entries(uuid[], uuid[], text[], uuid[], int[], text[], text[],
+                                          text[]) IS
+    'The arguments of log_ack as items, with the turn of each acknowledgement';
+
+CREATE FUNCTION queen.log_ack_apply(items queen.log_ack_item[], wait boolean)
+RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
+               noop boolean, busy boolean, queue text, more boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    tenants     uuid[];                 -- keys of the cursors that are held
+    partitions  uuid[];
+    groups      text[];
+    owned       queen.log_ack_item[];
+BEGIN
+    RETURN QUERY
+    SELECT i.entry, false, i.problem, false, false, false, false, NULL::text, false
+      FROM unnest(items) i
+     WHERE i.problem IS NOT NULL;
+    items := ARRAY(SELECT i FROM unnest(items) i WHERE i.problem IS NULL);
+
+    SELECT array_agg(l.tenant_id), array_agg(l.partition_id),
+           array_agg(l.consumer_group)
+      INTO tenants, partitions, groups
+      FROM queen.log_ack_lock(items, wait) l;
+    owned := ARRAY(
+        SELECT i
+          FROM unnest(items) i
+          JOIN unnest(tenants, partitions, groups)
+                   AS h (tenant_id, partition_id, consumer_group)
+            ON h.tenant_id = i.tenant_id AND h.partition_id = i.partition_id
+           AND h.consumer_group = i.consumer_group);
+    items := queen.log_ack_except(items, ARRAY(SELECT o.entry FROM unnest(owned) o));
+    IF cardinality(items) > 0 THEN
+        RETURN QUERY
+        SELECT i.entry, false, CASE WHEN b.busy IS NULL THEN 'consumer not found' END,
+               false, false, false, b.busy IS NOT NULL, NULL::text, false
+          FROM unnest(items) i
+          LEFT JOIN (SELECT k.*, true AS busy
+                       FROM queen.log_ack_keys(items) k
+                       JOIN queen.log_ack_cursors(items) c
+                         ON c.partition_id = k.partition_id AND c.consumer_group = k.consumer_group
+                      WHERE NOT wait) b
+            ON b.tenant_id = i.tenant_id AND b.partition_id = i.partition_id
+           AND b.consumer_group = i.consumer_group;
+    END IF;
+
+    FOR round IN 1..coalesce((SELECT max(o.turn) FROM unnest(owned) o), 0) LOOP
+        RETURN QUERY
+        SELECT t.entry, t.success, t.error, t.lease_released, t.dlq, t.noop, false, t.queue, t.more
+          FROM queen.log_ack_turn(ARRAY(SELECT o FROM unnest(owned) o
+                                         WHERE o.turn = round)) t;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack_apply(queen.log_ack_item[], boolean) IS
+    'Does what log_ack answers, in no particular order';
+
+-- About the planner's settings see log_pop. Hash joins are left on for the searches, which pin
+-- their plans by their shape.
+CREATE FUNCTION queen.log_ack(tenants uuid[], partition_ids uuid[], groups text[], workers uuid[],
+                              calls int[], transaction_ids text[], statuses text[], errors text[],
+                              wait boolean)
+RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
+               noop boolean, busy boolean, queue text, more boolean)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM queen.log_guard();
+    PERFORM queen.log_check_arrays(
+        cardinality(tenants), cardinality(partition_ids), cardinality(groups),
+        cardinality(workers), cardinality(calls), cardinality(transaction_ids),
+        cardinality(statuses), cardinality(errors));
+    RETURN QUERY
+    SELECT a.*
+      FROM queen.log_ack_apply(
+               queen.log_ack_entries(tenants, partition_ids, groups, workers, calls,
+                                     transaction_ids, statuses, errors), wait) a
+     ORDER BY a.entry;
+END
+$$;
+COMMENT ON FUNCTION queen.log_ack(uuid[], uuid[], text[], uuid[], int[], text[], text[], text[],
+                                  boolean) IS
+    'Acknowledges messages. Aligned arrays, one element per message: tenant, partition, group, worker (NULL: no lease check), call (equal numbers with equal tenant, partition, group and worker make one acknowledgement), transaction id, status (completed, failed, retry or dlq) and error text (for the dead letter). wait: whether to wait for cursors that another session holds, else they answer busy. One row per message in the same order; refusals are in column error. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED';

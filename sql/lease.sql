@@ -1,1 +1,90 @@
--- Leases: renewal and release.
+-- Leases: renewal, and giving them back.
+--
+-- Both lock cursors only, ascending by (partition, group).
+
+-- Without partition_ids this is a scan of all cursors: no index on worker_id exists, because it
+-- would have to follow every claim.
+CREATE FUNCTION queen.log_renew(tenant uuid, worker uuid, seconds int, partition_ids uuid[],
+                                OUT renewed int, OUT expires_at timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+AS $$
+BEGIN
+    PERFORM queen.log_guard();
+    IF (seconds BETWEEN 1 AND 86400) IS NOT TRUE THEN
+        RAISE EXCEPTION 'seconds must be between 1 and 86400'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF partition_ids IS NULL THEN
+        partition_ids := ARRAY(SELECT c.partition_id FROM queen.log_consumers c
+                                WHERE c.worker_id = worker);
+    END IF;
+
+    WITH held AS (
+        SELECT c.partition_id, c.consumer_group
+          FROM queen.log_consumers c
+          JOIN queen.log_partitions p ON p.id = c.partition_id
+          JOIN queen.queues q
+            ON q.id = p.queue_id AND q.tenant_id = tenant AND q.deleted_at IS NULL
+         WHERE c.partition_id = ANY (partition_ids) AND c.worker_id = worker
+           AND c.lease_expires_at >= clock_timestamp()
+         ORDER BY c.partition_id, c.consumer_group COLLATE "C"
+           FOR NO KEY UPDATE OF c
+    ), extended AS (
+        UPDATE queen.log_consumers c
+           SET lease_expires_at = greatest(c.lease_expires_at,
+                                           clock_timestamp() + make_interval(secs => seconds))
+          FROM held h
+         WHERE c.partition_id = h.partition_id AND c.consumer_group = h.consumer_group
+        RETURNING c.lease_expires_at
+    )
+    SELECT count(*), min(e.lease_expires_at) INTO renewed, expires_at FROM extended e;
+END
+$$;
+COMMENT ON FUNCTION queen.log_renew(uuid, uuid, int, uuid[]) IS
+    'Extends every live lease of the tenant''s worker to at least the given seconds (1..86400) from now; never shortens one, and revives none that is over. partition_ids names the leased partitions, NULL searches for them. Returns how many were renewed and the earliest end. Raises 22023 for other seconds, 0A000 outside READ COMMITTED';
+
+-- A cursor that another session holds is passed over: that session is ending the lease, or it ends
+-- by itself.
+CREATE FUNCTION queen.log_release(tenants uuid[], partition_ids uuid[], groups text[],
+                                  workers uuid[])
+RETURNS TABLE (entry int, released boolean, queue text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM queen.log_guard();
+    PERFORM queen.log_check_arrays(cardinality(tenants), cardinality(partition_ids),
+                                   cardinality(groups), cardinality(workers));
+    RETURN QUERY
+    WITH entries AS MATERIALIZED (
+        SELECT *
+          FROM unnest(tenants, partition_ids, groups, workers) WITH ORDINALITY
+               AS u (tenant_id, partition_id, consumer_group, worker_id, entry)
+    ), held AS MATERIALIZED (
+        SELECT c.partition_id, c.consumer_group, c.worker_id, q.tenant_id, q.name
+          FROM queen.log_consumers c
+          JOIN queen.log_partitions p ON p.id = c.partition_id
+          JOIN queen.queues q ON q.id = p.queue_id AND q.deleted_at IS NULL
+         WHERE (q.tenant_id, c.partition_id, c.consumer_group, c.worker_id) IN
+               (SELECT e.tenant_id, e.partition_id, e.consumer_group, e.worker_id FROM entries e)
+         ORDER BY c.partition_id, c.consumer_group COLLATE "C"
+           FOR NO KEY UPDATE OF c SKIP LOCKED
+    ), freed AS (
+        UPDATE queen.log_consumers c
+           SET worker_id = NULL, lease_expires_at = NULL, batch_end = NULL
+          FROM held h
+         WHERE c.partition_id = h.partition_id AND c.consumer_group = h.consumer_group
+        RETURNING h.*
+    )
+    SELECT e.entry::int, f.name IS NOT NULL, f.name::text
+      FROM entries e
+      LEFT JOIN freed f
+        ON f.tenant_id = e.tenant_id AND f.partition_id = e.partition_id
+       AND f.consumer_group = e.consumer_group AND f.worker_id = e.worker_id
+     ORDER BY e.entry;
+END
+$$;
+COMMENT ON FUNCTION queen.log_release(uuid[], uuid[], text[], uuid[]) IS
+    'Gives back leases whose answer could not be delivered: the cursor stays and the retry budget is not charged. Aligned arrays, one element per lease: tenant, partition, group, worker. One row per lease in the same order, with the queue''s name when it was released. Never waits for a lock. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED';
