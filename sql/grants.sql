@@ -35,6 +35,7 @@ GRANT EXECUTE ON FUNCTION
     queen.log_dlq,
     queen.log_configure,
     queen.log_delete_queue,
+    queen.log_drain_step,
     queen.log_queues,
     queen.log_queue
 TO queen_frontend;

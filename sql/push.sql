@@ -36,9 +36,9 @@ END;
 COMMENT ON FUNCTION queen.log_push_error(uuid, text, text, int, bytea, bytea) IS
     'Why an entry of queen.log_push is invalid; NULL when it is not';
 
--- One hash join of what comes in with what the window holds. The sub-query with OFFSET 0 reads
--- the sidecar by a range of its primary key, and gets each value out of TOAST once instead of
--- once per hash; the concatenation is what makes it do so.
+-- One hash join of what comes in with what the window holds. OFFSET 0 keeps the parts apart: the
+-- sidecar is read by a range of its primary key, and the concatenation gets each value out of
+-- TOAST once instead of once per hash.
 CREATE FUNCTION queen.log_push_duplicates(entries int[], partition_ids uuid[], hashes bytea[],
                                           since timestamptz[])
 RETURNS TABLE (entry int, frames int[], message_ids uuid[])
@@ -50,30 +50,32 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH incoming AS MATERIALIZED (
-        SELECT e.entry, e.partition_id, e.since, e.hashes
+        SELECT e.entry, e.partition_id, e.hashes, e.since
           FROM unnest(entries, partition_ids, hashes, since)
                AS e (entry, partition_id, hashes, since)
          WHERE e.since IS NOT NULL
     ), original AS MATERIALIZED (
-        SELECT DISTINCT ON (i.entry, f.idx)
-               i.entry, f.idx, i.partition_id, s.base_offset, u.idx AS original
-          FROM incoming AS i
-         CROSS JOIN LATERAL (
-                SELECT t.base_offset, t.hashes || ''::bytea AS hashes
-                  FROM queen.log_partitions AS p
-                  JOIN queen.log_txns AS t
-                    ON t.partition_id = p.id AND t.base_offset >= p.txns_start
-                 WHERE p.id = i.partition_id AND t.created_at >= i.since
-                OFFSET 0) AS s
-         CROSS JOIN LATERAL queen.log_unnest_hashes(s.hashes) AS u
-          JOIN (SELECT n.entry, h.idx, h.h
-                  FROM incoming AS n
-                 CROSS JOIN LATERAL queen.log_unnest_hashes(n.hashes) AS h) AS f
-            ON f.entry = i.entry AND f.h = u.h
-         ORDER BY i.entry, f.idx, s.base_offset, u.idx
+        SELECT DISTINCT ON (w.entry, w.idx)
+               w.entry, w.idx, s.partition_id, s.base_offset, s.idx AS original
+          FROM (SELECT i.entry, u.idx, u.h
+                  FROM incoming AS i
+                 CROSS JOIN LATERAL queen.log_unnest_hashes(i.hashes) AS u
+                OFFSET 0) AS w
+          JOIN (SELECT i.entry, i.partition_id, t.base_offset, u.idx, u.h
+                  FROM incoming AS i
+                 CROSS JOIN LATERAL (
+                        SELECT x.base_offset, x.hashes || ''::bytea AS hashes
+                          FROM queen.log_partitions AS p
+                          JOIN queen.log_txns AS x
+                            ON x.partition_id = p.id AND x.base_offset >= p.txns_start
+                         WHERE p.id = i.partition_id AND x.created_at >= i.since
+                        OFFSET 0) AS t
+                 CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) AS u
+                OFFSET 0) AS s ON s.entry = w.entry AND s.h = w.h
+         ORDER BY w.entry, w.idx, s.base_offset, s.idx
     ), decoded AS MATERIALIZED (
         SELECT o.partition_id, o.base_offset, queen.log_message_ids(s.blob) AS ids
-          FROM (SELECT DISTINCT partition_id, base_offset FROM original) AS o
+          FROM (SELECT DISTINCT r.partition_id, r.base_offset FROM original AS r) AS o
          CROSS JOIN LATERAL (
                 SELECT g.blob
                   FROM queen.log_segments AS g
@@ -100,6 +102,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
 SET jit = off
@@ -155,11 +158,10 @@ BEGIN
       FROM (SELECT e.entry, e.error,
                    row_number() OVER (PARTITION BY e.id ORDER BY e.entry) AS round,
                    CASE WHEN e.error IS NOT NULL THEN 'invalid'
-                        WHEN NOT EXISTS (SELECT
-                                           FROM queen.log_partitions AS p
-                                           JOIN queen.queues AS q ON q.id = p.queue_id
-                                          WHERE p.id = e.id AND q.deleted_at IS NULL)
-                            THEN 'missing'
+                        WHEN (SELECT q.deleted_at IS NULL
+                                FROM queen.log_partitions AS p
+                                JOIN queen.queues AS q ON q.id = p.queue_id
+                               WHERE p.id = e.id) IS NOT TRUE THEN 'missing'
                         WHEN e.id <> ALL (held) THEN 'busy' END AS status
               FROM unnest(errors, ids) WITH ORDINALITY AS e (error, id, entry)) AS s;
 
