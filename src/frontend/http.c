@@ -71,7 +71,6 @@ typedef struct HttpExchange
 	bool suspended;
 	bool answered;
 	bool watched;
-	bool head; /* the method was HEAD: keep the length, drop the body */
 } HttpExchange;
 
 struct Http
@@ -281,22 +280,6 @@ refuse_and_close(HttpExchange *x, int status, const char *text)
 	return MHD_YES;
 }
 
-static enum MHD_Result
-reply_no_route(HttpExchange *x, RouteMatch match, Buf *allow)
-{
-	if (match == ROUTE_WRONG_METHOD)
-	{
-		Buf body = error_body("Method Not Allowed", "code", "method_not_allowed");
-
-		buf_append_char(allow, '\0');
-		exchange_reply(x, 405, &body,
-					   (const char *const[][2]){{"Allow", allow->data}, {NULL, NULL}});
-	}
-	else
-		http_reply_error_with(&x->req, 404, "Not Found", "code", "no_such_route");
-	return MHD_YES;
-}
-
 /* --- requests ------------------------------------------------------------ */
 
 /* The request line was read.  What is returned becomes the request's context. */
@@ -329,16 +312,13 @@ on_request_line(void *arg, const char *target, struct MHD_Connection *connection
 
 /* The header block is complete: decide whether to read the body. */
 static enum MHD_Result
-begin_request(HttpExchange *x, const char *method, const char *version)
+begin_request(HttpExchange *x, const char *version)
 {
 	const struct Conf *conf = x->req.worker->conf;
 	GuardVerdict verdict = guard_check(x->connection, version);
-	Buf allow = {0};
-	RouteMatch match;
 	const char *error;
 
 	x->begun = true;
-	x->head = strcmp(method, "HEAD") == 0;
 	conn_enter(x->conn, HTTP_BODY, conf->body_timeout_ms);
 	if (verdict.status)
 		return refuse_and_close(x, verdict.status, verdict.error);
@@ -348,14 +328,6 @@ begin_request(HttpExchange *x, const char *method, const char *version)
 	buf_reset(&x->req.body);
 	if (error)
 		return refuse_and_close(x, 400, error);
-	match = route_find(&x->req, method, &allow);
-	if (match != ROUTE_FOUND)
-	{
-		reply_no_route(x, match, &allow);
-		buf_free(&allow);
-		return MHD_YES;
-	}
-	buf_free(&allow);
 	if (verdict.content_length > conf->max_body_bytes)
 		return refuse_and_close(x, 413, "request body too large");
 	if (verdict.content_length > 0 && !buf_reserve(&x->req.body, (size_t) verdict.content_length))
@@ -384,6 +356,38 @@ take_body(HttpExchange *x, const char *data, size_t len)
 	return MHD_YES;
 }
 
+static void
+reply_no_route(Request *req, RouteMatch match, Buf *allow)
+{
+	Buf body;
+
+	if (match != ROUTE_WRONG_METHOD)
+	{
+		http_reply_error_with(req, 404, "Not Found", "code", "no_such_route");
+		return;
+	}
+	body = error_body("Method Not Allowed", "code", "method_not_allowed");
+	buf_append_char(allow, '\0');
+	exchange_reply(req->exchange, 405, &body,
+				   (const char *const[][2]){{"Allow", allow->data}, {NULL, NULL}});
+}
+
+/* The request is complete. */
+static void
+handle_request(Request *req, const char *method)
+{
+	Buf allow = {0};
+	RouteMatch match = route_find(req, method, &allow);
+
+	if (match != ROUTE_FOUND)
+		reply_no_route(req, match, &allow);
+	else if (req->body.failed)
+		http_reply_error(req, 503, "out of memory");
+	else
+		req->route->handler(req);
+	buf_free(&allow);
+}
+
 static enum MHD_Result
 on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
 		   const char *version, const char *upload_data, size_t *upload_data_size, void **context)
@@ -395,7 +399,7 @@ on_request(void *arg, struct MHD_Connection *connection, const char *url, const 
 	if (x == NULL)
 		return MHD_NO;
 	if (!x->begun)
-		return begin_request(x, method, version);
+		return begin_request(x, version);
 	if (*upload_data_size > 0)
 	{
 		enum MHD_Result result = take_body(x, upload_data, *upload_data_size);
@@ -406,10 +410,7 @@ on_request(void *arg, struct MHD_Connection *connection, const char *url, const 
 	if (x->answered)
 		return MHD_YES;
 	conn_enter(x->conn, HTTP_HANDLING, 0);
-	if (x->req.body.failed)
-		http_reply_error(&x->req, 503, "out of memory");
-	else
-		x->req.route->handler(&x->req);
+	handle_request(&x->req, method);
 	if (!x->answered)
 	{
 		x->suspended = true;
