@@ -32,10 +32,16 @@ GRANT EXECUTE ON FUNCTION
     queen.log_ack,
     queen.log_renew,
     queen.log_release,
+    queen.log_pop,
+    queen.log_quarantine,
+    queen.log_ack,
+    queen.log_renew,
+    queen.log_release,
     queen.log_dlq,
     queen.log_configure,
     queen.log_delete_queue,
     queen.log_drain_step,
     queen.log_queues,
-    queen.log_queue
+    queen.log_queue,
+    queen.log_dlq
 TO queen_frontend;
