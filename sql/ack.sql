@@ -264,7 +264,7 @@ COMMENT ON FUNCTION queen.log_dead_letter(uuid, text, bigint, text, text, int) I
 -- acknowledgement here. Sorted by "C", the negative statuses stand in order of strength.
 CREATE FUNCTION queen.log_ack_decide(items queen.log_ack_item[])
 RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
-               queue text, more boolean)
+               queue text, partition text, more boolean)
 LANGUAGE plpgsql
 SET enable_hashjoin = off
 SET enable_mergejoin = off
@@ -299,7 +299,7 @@ BEGIN
               FROM named n
              GROUP BY n.partition_id, n.consumer_group, n.signal
         ), decided AS (
-            SELECT a.*, q.name AS queue, p.last_offset, c.batch_retry_count,
+            SELECT a.*, q.name AS queue, p.name AS partition, p.last_offset, c.batch_retry_count,
                    greatest(a.done, c.committed) AS reached,
                    CASE WHEN c.batch_end IS NULL THEN 'advance'
                         WHEN a.signal IS NULL AND a.done >= c.batch_end THEN 'complete'
@@ -363,6 +363,7 @@ BEGIN
         lease_released := item.released;
         dlq := item.buried;
         queue := item.queue;
+        partition := item.partition;
         more := item.released AND item.last_offset > item.target;
         RETURN NEXT;
     END LOOP;
@@ -373,7 +374,7 @@ COMMENT ON FUNCTION queen.log_ack_decide(queen.log_ack_item[]) IS
 
 CREATE FUNCTION queen.log_ack_turn(items queen.log_ack_item[])
 RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
-               noop boolean, queue text, more boolean)
+               noop boolean, queue text, partition text, more boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -392,7 +393,7 @@ BEGIN
                 OR queen.log_lease_free(c.worker_id, c.lease_expires_at, instant)));
     IF cardinality(fenced) > 0 THEN
         RETURN QUERY
-        SELECT f, false, 'invalid or expired lease', false, false, false, NULL::text, false
+        SELECT f, false, 'invalid or expired lease', false, false, false, NULL::text, NULL::text, false
           FROM unnest(fenced) f;
         items := queen.log_ack_except(items, fenced);
     END IF;
@@ -406,7 +407,7 @@ BEGIN
         RETURN QUERY
         SELECT i.entry, i.status = 'completed',
                CASE WHEN i.status <> 'completed' THEN 'already committed' END,
-               false, false, i.status = 'completed', NULL::text, false
+               false, false, i.status = 'completed', NULL::text, NULL::text, false
           FROM unnest(items) i
           JOIN unnest(passed) e ON e = i.entry;
         items := queen.log_ack_except(items, passed);
@@ -416,12 +417,13 @@ BEGIN
             ARRAY(SELECT i FROM unnest(items) i WHERE i.worker_id IS NOT NULL));
         items := queen.log_ack_except(items, ARRAY(SELECT p.entry FROM unnest(placed) p));
         RETURN QUERY
-        SELECT i.entry, false, 'unresolved transaction id', false, false, false, NULL::text, false
+        SELECT i.entry, false, 'unresolved transaction id', false, false, false, NULL::text, NULL::text, false
           FROM unnest(items) i;
     END IF;
 
     RETURN QUERY
-    SELECT d.entry, d.success, d.error, d.lease_released AND d.success, d.dlq, false, d.queue, d.more
+    SELECT d.entry, d.success, d.error, d.lease_released AND d.success, d.dlq, false, d.queue, d.partition,
+           d.more
       FROM queen.log_ack_decide(placed) d;
 END
 $$;
@@ -458,7 +460,7 @@ COMMENT ON FUNCTION queen.log_ack_entries(uuid[], uuid[], text[], uuid[], int[],
 
 CREATE FUNCTION queen.log_ack_apply(items queen.log_ack_item[], wait boolean)
 RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
-               noop boolean, busy boolean, queue text, more boolean)
+               noop boolean, busy boolean, queue text, partition text, more boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -468,7 +470,7 @@ DECLARE
     owned       queen.log_ack_item[];
 BEGIN
     RETURN QUERY
-    SELECT i.entry, false, i.problem, false, false, false, false, NULL::text, false
+    SELECT i.entry, false, i.problem, false, false, false, false, NULL::text, NULL::text, false
       FROM unnest(items) i
      WHERE i.problem IS NOT NULL;
     items := ARRAY(SELECT i FROM unnest(items) i WHERE i.problem IS NULL);
@@ -488,7 +490,7 @@ BEGIN
     IF cardinality(items) > 0 THEN
         RETURN QUERY
         SELECT i.entry, false, CASE WHEN b.busy IS NULL THEN 'consumer not found' END,
-               false, false, false, b.busy IS NOT NULL, NULL::text, false
+               false, false, false, b.busy IS NOT NULL, NULL::text, NULL::text, false
           FROM unnest(items) i
           LEFT JOIN (SELECT k.*, true AS busy
                        FROM queen.log_ack_keys(items) k
@@ -501,7 +503,8 @@ BEGIN
 
     FOR round IN 1..coalesce((SELECT max(o.turn) FROM unnest(owned) o), 0) LOOP
         RETURN QUERY
-        SELECT t.entry, t.success, t.error, t.lease_released, t.dlq, t.noop, false, t.queue, t.more
+        SELECT t.entry, t.success, t.error, t.lease_released, t.dlq, t.noop, false, t.queue, t.partition,
+               t.more
           FROM queen.log_ack_turn(ARRAY(SELECT o FROM unnest(owned) o
                                          WHERE o.turn = round)) t;
     END LOOP;
@@ -516,7 +519,7 @@ CREATE FUNCTION queen.log_ack(tenants uuid[], partition_ids uuid[], groups text[
                               calls int[], transaction_ids text[], statuses text[], errors text[],
                               wait boolean)
 RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
-               noop boolean, busy boolean, queue text, more boolean)
+               noop boolean, busy boolean, queue text, partition text, more boolean)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET plan_cache_mode = force_generic_plan

@@ -48,7 +48,7 @@ COMMENT ON FUNCTION queen.log_renew(uuid, uuid, int, uuid[]) IS
 -- by itself.
 CREATE FUNCTION queen.log_release(tenants uuid[], partition_ids uuid[], groups text[],
                                   workers uuid[])
-RETURNS TABLE (entry int, released boolean, queue text)
+RETURNS TABLE (entry int, released boolean, queue text, partition text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 AS $$
@@ -63,7 +63,8 @@ BEGIN
           FROM unnest(tenants, partition_ids, groups, workers) WITH ORDINALITY
                AS u (tenant_id, partition_id, consumer_group, worker_id, entry)
     ), held AS MATERIALIZED (
-        SELECT c.partition_id, c.consumer_group, c.worker_id, q.tenant_id, q.name
+        SELECT c.partition_id, c.consumer_group, c.worker_id, q.tenant_id, q.name,
+               p.name AS partition
           FROM queen.log_consumers c
           JOIN queen.log_partitions p ON p.id = c.partition_id
           JOIN queen.queues q ON q.id = p.queue_id AND q.deleted_at IS NULL
@@ -78,7 +79,7 @@ BEGIN
          WHERE c.partition_id = h.partition_id AND c.consumer_group = h.consumer_group
         RETURNING h.*
     )
-    SELECT e.entry::int, f.name IS NOT NULL, f.name::text
+    SELECT e.entry::int, f.name IS NOT NULL, f.name::text, f.partition
       FROM entries e
       LEFT JOIN freed f
         ON f.tenant_id = e.tenant_id AND f.partition_id = e.partition_id
@@ -87,4 +88,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queen.log_release(uuid[], uuid[], text[], uuid[]) IS
-    'Gives back leases whose answer could not be delivered: the cursor stays and the retry budget is not charged. Aligned arrays, one element per lease: tenant, partition, group, worker. One row per lease in the same order, with the queue''s name when it was released. Never waits for a lock. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED';
+    'Gives back leases whose answer could not be delivered: the cursor stays and the retry budget is not charged. Aligned arrays, one element per lease: tenant, partition, group, worker. One row per lease in the same order, with the names of queue and partition when it was released. Never waits for a lock. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED';

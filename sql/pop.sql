@@ -47,11 +47,12 @@ CREATE FUNCTION queen.log_ready_at(created_at timestamptz, pending bigint, batch
                                    delay interval, hold interval) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT created_at + CASE WHEN pending >= least(batch, 100) THEN delay
-                             ELSE greatest(delay, hold) END;
+    SELECT CASE WHEN d.deferral > interval '0' THEN created_at + d.deferral ELSE '-infinity' END
+      FROM (SELECT CASE WHEN pending >= least(batch, 100) THEN delay
+                        ELSE greatest(delay, hold) END AS deferral) d;
 END;
 COMMENT ON FUNCTION queen.log_ready_at(timestamptz, bigint, int, interval, interval) IS
-    'When a partition may be delivered whose oldest undelivered segment is stamped created_at and which holds pending undelivered messages';
+    'When a partition may be delivered whose oldest undelivered segment is stamped created_at and which holds pending undelivered messages; what nothing defers is ready whatever its stamp, which may be ahead of a clock that stepped back';
 
 -- The backward step finds the greatest base at or below wanted; whether that segment covers
 -- wanted is tested outside of it, or the step would walk the whole partition.
@@ -342,8 +343,9 @@ COMMENT ON FUNCTION queen.log_pop_claim(queen.log_pop_request, uuid[]) IS
 -- Runs in a snapshot younger than the locks on the claimed cursors. Offsets are dense but for what
 -- retention took away in front of the head, so a range of offsets bounds the read.
 CREATE FUNCTION queen.log_pop_deliver(req queen.log_pop_request, claimed uuid[], budget int)
-RETURNS TABLE (partition_id uuid, partition text, base_offset bigint, first_offset bigint,
-               last_offset bigint, created_at timestamptz, attempt int, blob bytea)
+RETURNS TABLE (partition_id uuid, partition text, base_offset bigint, end_offset bigint,
+               first_offset bigint, last_offset bigint, created_at timestamptz, attempt int,
+               blob bytea)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -371,7 +373,7 @@ BEGIN
           JOIN queen.log_segments s
             ON s.partition_id = r.id
            AND s.base_offset >= r.head AND s.base_offset < r.start + budget
-           AND s.created_at <= instant - req.delay
+           AND (req.delay = interval '0' OR s.created_at <= instant - req.delay)
     ), taken AS MATERIALIZED (
         SELECT s.*, least(s.end_offset, s.first_offset + budget - s.before::bigint - 1) AS last_offset
           FROM slices s
@@ -397,7 +399,8 @@ BEGIN
          WHERE c.partition_id = s.id AND c.consumer_group = req.consumer_group
         RETURNING c.partition_id, CASE WHEN req.auto_ack THEN 1 ELSE c.attempt_count END AS attempt
     )
-    SELECT t.id, t.name, t.base_offset, t.first_offset, t.last_offset, t.created_at, m.attempt, t.blob
+    SELECT t.id, t.name, t.base_offset, t.end_offset, t.first_offset, t.last_offset, t.created_at,
+           m.attempt, t.blob
       FROM taken t
       JOIN moved m ON m.partition_id = t.id
      ORDER BY t.ord, t.base_offset;
@@ -507,8 +510,8 @@ COMMENT ON FUNCTION queen.log_advance_watermark(queen.log_pop_request) IS
 
 CREATE FUNCTION queen.log_pop_entry(req queen.log_pop_request)
 RETURNS TABLE (status text, partition_id uuid, partition text, base_offset bigint,
-               first_offset bigint, last_offset bigint, created_at timestamptz, attempt int,
-               blob bytea, retry_at timestamptz)
+               end_offset bigint, first_offset bigint, last_offset bigint, created_at timestamptz,
+               attempt int, blob bytea, retry_at timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     candidates uuid[];
@@ -552,6 +555,7 @@ BEGIN
             partition_id := slice.partition_id;
             partition := slice.partition;
             base_offset := slice.base_offset;
+            end_offset := slice.end_offset;
             first_offset := slice.first_offset;
             last_offset := slice.last_offset;
             created_at := slice.created_at;
@@ -590,8 +594,8 @@ CREATE FUNCTION queen.log_pop(tenants uuid[], queues text[], partitions text[], 
                               lease_seconds int[], auto_acks boolean[], fill_waits boolean[],
                               modes text[], froms timestamptz[])
 RETURNS TABLE (entry int, status text, partition_id uuid, partition text, base_offset bigint,
-               first_offset bigint, last_offset bigint, created_at timestamptz, attempt int,
-               blob bytea, retry_at timestamptz, error text)
+               end_offset bigint, first_offset bigint, last_offset bigint, created_at timestamptz,
+               attempt int, blob bytea, retry_at timestamptz, error text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET plan_cache_mode = force_generic_plan
