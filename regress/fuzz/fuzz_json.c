@@ -119,11 +119,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (skip_whole(text, size, 3, &other, &again))
 		require(accepted && again.ptr == span.ptr && again.len == span.len);
 
-	/* Only depth is limited differently: ours is the lower limit. */
+	/* Jansson takes deeper nesting, and a zero byte for the end of the text. */
 	verdict = jansson_verdict(text, size);
 	if (accepted)
 		require(verdict != JANSSON_REFUSES);
-	else if (strcmp(skipped.error, "nested too deeply") != 0)
+	else if (strcmp(skipped.error, "nested too deeply") != 0 && memchr(text, 0, size) == NULL)
 		require(verdict != JANSSON_ACCEPTS);
 	return 0;
 }

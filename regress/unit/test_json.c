@@ -264,6 +264,7 @@ test_string_errors(void **state)
 	assert_refused("\"\\uDBFF\\uE000\"", "lone surrogate", 1);
 	assert_refused("\"\\uDC00\"", "lone surrogate", 1);
 	assert_refused("\"\\udfff\\ud800\"", "lone surrogate", 1);
+	assert_refused("\"\\uDC00\\uDC00\"", "lone surrogate", 1);
 	assert_refused("\"a\xFF\"", "invalid UTF-8", 2);
 	assert_refused("\"\xC0\xAF\"", "invalid UTF-8", 1);
 	assert_refused("\"\xED\xA0\x80\"", "invalid UTF-8", 1);

@@ -131,6 +131,7 @@ read_body(const uint8_t *pos, const uint8_t *end, Frame *frame)
 	return true;
 }
 
+/* After an error the position stays, so the next call meets the same error. */
 bool
 frame_next(FrameReader *reader, Frame *frame)
 {
@@ -138,7 +139,7 @@ frame_next(FrameReader *reader, Frame *frame)
 	const uint8_t *body;
 	size_t len;
 
-	if (reader->error != NULL || left == 0)
+	if (left == 0)
 		return false;
 	if (left < 4)
 	{
