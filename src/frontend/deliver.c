@@ -139,17 +139,14 @@ append_message(Pop *pop, const Frame *frame, const Buf *tail)
 
 /* Decompresses the row's blob into "raw".  NULL, or why it is corrupt. */
 static const char *
-unpack_row(const PGresult *res, int row, Buf *raw)
+unpack_row(ZSTD_DCtx *dctx, const PGresult *res, int row, Buf *raw)
 {
-	static _Thread_local ZSTD_DCtx *dctx; /* one per worker, kept for its life */
 	Span blob = pgcol_span(res, row, POP_BLOB);
 	int64_t frames =
 		pgcol_int64(res, row, POP_END_OFFSET) - pgcol_int64(res, row, POP_BASE_OFFSET) + 1;
 	const char *error;
 	size_t len;
 
-	if (dctx == NULL)
-		dctx = ZSTD_createDCtx();
 	error = segment_raw_size(blob.ptr, blob.len, &len);
 	if (error)
 		return error;
@@ -169,7 +166,7 @@ deliver_row(Pop *pop, int row)
 	int64_t first = pgcol_int64(res, row, POP_FIRST_OFFSET);
 	int64_t last = pgcol_int64(res, row, POP_LAST_OFFSET);
 	Buf raw = {0}, tail = {0};
-	const char *error = unpack_row(res, row, &raw);
+	const char *error = unpack_row(pops_dctx(pop->pops), res, row, &raw);
 
 	if (error == NULL)
 	{

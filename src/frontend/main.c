@@ -133,7 +133,7 @@ wait_for_end(const sigset_t *set)
 int
 main(int argc, char **argv)
 {
-	Conf conf;
+	static Conf conf; /* what it points to lives as long as the process */
 	sigset_t signals;
 	int fd;
 

@@ -28,6 +28,7 @@ struct Pops
 	struct Worker *worker;
 	Waiters *waiters;
 	Pop *queue; /* POP_QUEUED */
+	ZSTD_DCtx *dctx;
 };
 
 /* One log_pop call. */
@@ -45,6 +46,7 @@ pops_new(struct Worker *worker)
 
 	pops->worker = worker;
 	pops->waiters = waiters_new(worker);
+	pops->dctx = ZSTD_createDCtx();
 	return pops;
 }
 
@@ -52,6 +54,7 @@ void
 pops_free(Pops *pops)
 {
 	waiters_free(pops->waiters);
+	ZSTD_freeDCtx(pops->dctx);
 	free(pops);
 }
 
@@ -59,6 +62,12 @@ struct Worker *
 pops_worker(const Pops *pops)
 {
 	return pops->worker;
+}
+
+ZSTD_DCtx *
+pops_dctx(const Pops *pops)
+{
+	return pops->dctx;
 }
 
 int

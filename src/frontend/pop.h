@@ -13,6 +13,7 @@
 #include "waiters.h"
 
 #include <event2/event_struct.h>
+#include <zstd.h>
 
 struct Worker;
 typedef struct Pops Pops;
@@ -92,5 +93,6 @@ extern void pop_look_again(Pop *pop, bool probe);
 extern void pop_empty(Pop *pop, int64_t retry_ms);
 extern void pop_reply(Pop *pop, int status, const char *error);
 extern struct Worker *pops_worker(const Pops *pops);
+extern ZSTD_DCtx *pops_dctx(const Pops *pops);
 
 #endif
