@@ -448,13 +448,11 @@ parse_batch(Parse *p)
 static void
 check_item(AckItem *item)
 {
-	const char *why;
-
 	if (item->transaction_id.ptr == NULL)
 		item->transaction_id = SPAN_LITERAL("");
 	if (item->transaction_id.len == 0)
 		fail_item(item, "transactionId is required");
-	else if ((why = transaction_id_check(item->transaction_id)) != NULL)
+	else if (transaction_id_check(item->transaction_id) != NULL)
 		fail_item(item, "unresolved transaction id");
 	else if (item->partition_text.len == 0)
 		fail_item(item, "partitionId is required");

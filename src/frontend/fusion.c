@@ -16,6 +16,7 @@
 #include "segment.h"
 #include "worker.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <uthash.h>
 #include <utlist.h>
@@ -179,9 +180,11 @@ decide_one(PushItem *item, PushStatus status, const Uuid *id, int http_status, c
 static void
 decide(PushItem *item, PushStatus status, const Uuid *id, int http_status, const char *error)
 {
-	PushItem *follower = item->followers;
+	PushItem *follower;
 	Uuid final_id = *id;
 
+	assert(item != NULL);
+	follower = item->followers;
 	decide_one(item, status, &final_id, http_status, error);
 	while (follower)
 	{
@@ -231,6 +234,7 @@ fail_gathered(Gather *gather, int http_status, const char *error)
 static Frame
 item_frame(const PushItem *item)
 {
+	assert(item != NULL);
 	return (Frame){.message_id = item->message_id.bytes,
 				   .transaction_id = item->transaction_id,
 				   .payload = item->payload};
@@ -245,6 +249,7 @@ take_segment(Gather *gather)
 	size_t raw = 0;
 	int n = 0;
 
+	assert(gather->head != NULL);
 	for (item = gather->head; item && n < SEGMENT_MAX_FRAMES; item = item->next)
 		n++;
 	gather->flight = calloc((size_t) n, sizeof(*gather->flight));

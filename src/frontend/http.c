@@ -199,17 +199,19 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *const headers
 {
 	struct Worker *worker = x->req.worker;
 	struct MHD_Response *response;
-	size_t len = body ? body->len : 0;
+	char *data;
+	size_t len;
 
 	if (body && body->failed)
 	{
 		buf_free(body);
 		status = 503;
-		len = 0;
 	}
+	data = body ? body->data : NULL;
+	len = body ? body->len : 0;
 	unwatch(x);
 	response = MHD_create_response_from_buffer(
-		len, len ? body->data : NULL, len ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+		len, data, data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
 	if (body)
 		memset(body, 0, sizeof(*body));
 	if (len)

@@ -5,6 +5,7 @@
 #include "pgbin.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <endian.h>
 #include <time.h>
 
@@ -107,6 +108,7 @@ pgspan_int(Span span)
 {
 	uint32_t net;
 
+	assert(span.ptr != NULL);
 	memcpy(&net, span.ptr, 4);
 	return (int32_t) ntohl(net);
 }
