@@ -105,7 +105,7 @@ trimmed(Span text)
 	return text;
 }
 
-/* Reads "text" as the payload of a message, as the front end does. */
+/* Reads "text" as a member of an object, as payloads are. */
 static bool
 accepted_as_payload(Span text)
 {
