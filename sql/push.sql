@@ -36,6 +36,12 @@ END;
 COMMENT ON FUNCTION queen.log_push_error(uuid, text, text, int, bytea, bytea) IS
     'Why an entry of queen.log_push is invalid; NULL when it is not';
 
+CREATE FUNCTION queen.log_maybe_duplicate(partition_id uuid, txns_start bigint, last_offset bigint,
+                                          since timestamptz, hashes bytea) RETURNS boolean
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_maybe_duplicate(uuid, bigint, bigint, timestamptz, bytea) IS
+    'False only when none of the hashes is in the sidecar rows from offset txns_start on that are stamped at or after since. Remembers what it read, so that the next call of the session reads only what is new. The caller holds the partition row, in an older statement';
+
 -- One hash join of what comes in with what the window holds. OFFSET 0 keeps the parts apart: the
 -- sidecar is read by a range of its primary key, and the concatenation gets each value out of
 -- TOAST once instead of once per hash.
@@ -170,21 +176,27 @@ BEGIN
         SELECT array_agg(t.entry), array_agg(p.id), array_agg(hashes[t.entry]),
                array_agg(n.stamp),
                array_agg(CASE WHEN q.dedup_window_seconds > 0 AND p.last_offset >= p.txns_start
-                              THEN n.stamp - make_interval(secs => q.dedup_window_seconds) END)
+                               AND queen.log_maybe_duplicate(p.id, p.txns_start, p.last_offset,
+                                                             n.since, hashes[t.entry])
+                              THEN n.since END)
           INTO entries, targets, incoming, stamps, since
           FROM unnest(todo, rounds) AS t (entry, round)
           JOIN queen.log_partitions AS p ON p.id = ids[t.entry]
           JOIN queen.queues AS q ON q.id = p.queue_id
-         CROSS JOIN LATERAL (SELECT greatest(clock_timestamp(),
-                                             p.last_created_at + interval '1 microsecond')
-                             OFFSET 0) AS n (stamp)
+         CROSS JOIN LATERAL (SELECT s, s - make_interval(secs => q.dedup_window_seconds)
+                               FROM (SELECT greatest(clock_timestamp(),
+                                                     p.last_created_at + interval '1 microsecond')
+                                     OFFSET 0) AS c (s)) AS n (stamp, since)
          WHERE t.round = turn;
 
-        SELECT array_agg(ROW (d.entry, 'duplicate', NULL, NULL, NULL, d.frames, d.message_ids, NULL)
-                         ::queen.push_verdict)
-          INTO repeated
-          FROM queen.log_push_duplicates(entries, targets, incoming, since) AS d;
-        verdicts := verdicts || repeated;
+        repeated := NULL;
+        IF cardinality(array_remove(since, NULL)) > 0 THEN
+            SELECT array_agg(ROW (d.entry, 'duplicate', NULL, NULL, NULL, d.frames, d.message_ids,
+                                  NULL)::queen.push_verdict)
+              INTO repeated
+              FROM queen.log_push_duplicates(entries, targets, incoming, since) AS d;
+            verdicts := verdicts || repeated;
+        END IF;
 
         WITH allocated AS (
             UPDATE queen.log_partitions AS p

@@ -1,0 +1,385 @@
+/*
+ * dedup_window.c
+ *		What a backend remembers of the deduplication windows it pushed into.
+ *
+ * A push has to know whether any of its hashes lies in the sidecar rows of
+ * the last hour, say.  Reading them all for every push would make it cost
+ * what the window holds.  So each backend keeps, per partition, a set of the
+ * hashes that it has read, and reads only the rows that are newer.
+ *
+ * The set may hold too much: rows that have left the window since, and 64
+ * bits stand for a hash of 128.  A hash that is found therefore only means
+ * that the sidecar must be asked.  It never holds too little, which rests on:
+ *
+ *	- the caller holds the partition row, and its snapshot is younger than
+ *	  that lock; so every row up to last_offset is visible, and no other
+ *	  backend adds one meanwhile;
+ *	- the stamps of a partition ascend with its offsets;
+ *	- rows of a transaction that aborts are forgotten: their offsets will be
+ *	  given out again, with other hashes.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "common/pg_prng.h"
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+#include "dedup_window.h"
+#include "function.h"
+#include "protocol.h"
+
+QUEEN_FUNCTION(log_maybe_duplicate);
+
+#define MIN_SLOTS 16
+#define MIN_REBUILD 65536
+
+/* Columns of log_txns; the first two are also those of its primary key. */
+enum
+{
+	TXNS_PARTITION_ID = 1,
+	TXNS_BASE_OFFSET,
+	TXNS_END_OFFSET,
+	TXNS_CREATED_AT,
+	TXNS_HASHES
+};
+
+typedef struct DedupWindow
+{
+	pg_uuid_t partition_id;	  /* hash key */
+	int64 verified;			  /* every row up to this offset was read, ... */
+	TimestampTz covered_from; /* ... unless it is older than this */
+	uint64 *slots;			  /* open addressing, 0 is a free slot */
+	uint64 nslots;			  /* a power of two */
+	uint64 count;
+	uint64 rebuild_at; /* count at which to start afresh, without the rows that expired */
+	bool touched;	   /* used in the current transaction */
+	dlist_node node;   /* in "recent" */
+} DedupWindow;
+
+static int dedup_memory = 128 * 1024; /* GUC, kB */
+
+static MemoryContext window_context;
+static HTAB *windows;	  /* by partition id; NULL before the first use */
+static dlist_head recent; /* last used first, so the touched ones come first */
+static Size used_memory;  /* of all windows */
+static Oid source_relid;  /* the log_txns that was read: another one after DROP EXTENSION */
+static uint64 multiplier; /* random, so that no client can choose ids that pile up */
+
+static Size
+window_size(uint64 nslots)
+{
+	return sizeof(DedupWindow) + nslots * sizeof(uint64);
+}
+
+static uint64 *
+slots_alloc(uint64 nslots)
+{
+	return MemoryContextAllocExtended(window_context, nslots * sizeof(uint64),
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
+/* The slot that holds "key", or the free one where it belongs. */
+static uint64 *
+slot_find(uint64 *slots, uint64 nslots, uint64 key)
+{
+	uint64 i = (key * multiplier >> 32) & (nslots - 1);
+
+	while (slots[i] != 0 && slots[i] != key)
+		i = (i + 1) & (nslots - 1);
+	return &slots[i];
+}
+
+static uint64
+hash_key(const char *hash)
+{
+	uint64 key;
+
+	memcpy(&key, hash, sizeof(key));
+	return key != 0 ? key : 1;
+}
+
+static void
+window_forget(DedupWindow *window)
+{
+	used_memory -= window_size(window->nslots);
+	dlist_delete(&window->node);
+	pfree(window->slots);
+	hash_search(windows, &window->partition_id, HASH_REMOVE, NULL);
+}
+
+/* Makes room by forgetting what was not used for longest; not "keep", though. */
+static bool
+make_room(Size size, DedupWindow *keep)
+{
+	while (used_memory + size > (Size) dedup_memory * 1024 && !dlist_is_empty(&recent))
+	{
+		DedupWindow *last = dlist_tail_element(DedupWindow, node, &recent);
+
+		if (last == keep)
+			return false;
+		window_forget(last);
+	}
+	return true;
+}
+
+static bool
+window_grow(DedupWindow *window)
+{
+	uint64 nslots = window->nslots * 2;
+	uint64 *slots;
+
+	if (!make_room(nslots * sizeof(uint64), window))
+		return false;
+	slots = slots_alloc(nslots);
+	for (uint64 i = 0; i < window->nslots; i++)
+		if (window->slots[i] != 0)
+			*slot_find(slots, nslots, window->slots[i]) = window->slots[i];
+	pfree(window->slots);
+	used_memory += window_size(nslots) - window_size(window->nslots);
+	window->slots = slots;
+	window->nslots = nslots;
+	return true;
+}
+
+static bool
+window_add(DedupWindow *window, const char *hashes, Size n)
+{
+	for (Size i = 0; i < n; i++)
+	{
+		uint64 key = hash_key(hashes + i * HASH_SIZE);
+		uint64 *slot;
+
+		if (window->count >= window->nslots / 4 * 3 && !window_grow(window))
+			return false;
+		slot = slot_find(window->slots, window->nslots, key);
+		if (*slot == 0)
+		{
+			*slot = key;
+			window->count++;
+		}
+	}
+	return true;
+}
+
+/* Reads the rows from offset "start" on that are not older than "since".  False: no room. */
+static bool
+window_read(DedupWindow *window, int64 start, TimestampTz since)
+{
+	Relation txns = table_open(source_relid, AccessShareLock);
+	Relation pkey =
+		index_open(get_relname_relid("log_txns_pkey", RelationGetNamespace(txns)), AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(txns, NULL);
+	ScanKeyData keys[2];
+	IndexScanDesc scan;
+	bool fits = true;
+
+	ScanKeyInit(&keys[0], TXNS_PARTITION_ID, BTEqualStrategyNumber, F_UUID_EQ,
+				UUIDPGetDatum(&window->partition_id));
+	ScanKeyInit(&keys[1], TXNS_BASE_OFFSET, BTGreaterEqualStrategyNumber, F_INT8GE,
+				Int64GetDatum(start));
+#if PG_VERSION_NUM >= 180000
+	scan = index_beginscan(txns, pkey, GetActiveSnapshot(), NULL, lengthof(keys), 0);
+#else
+	scan = index_beginscan(txns, pkey, GetActiveSnapshot(), lengthof(keys), 0);
+#endif
+	index_rescan(scan, keys, lengthof(keys), NULL, 0);
+	while (fits && index_getnext_slot(scan, BackwardScanDirection, slot))
+	{
+		bool isnull;
+		Datum stored;
+		bytea *hashes;
+
+		CHECK_FOR_INTERRUPTS();
+		if (DatumGetTimestampTz(slot_getattr(slot, TXNS_CREATED_AT, &isnull)) < since)
+		{
+			window->covered_from = since;
+			break;
+		}
+		stored = slot_getattr(slot, TXNS_HASHES, &isnull);
+		hashes = DatumGetByteaPP(stored);
+		fits = window_add(window, VARDATA_ANY(hashes), VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE);
+		if (hashes != (bytea *) DatumGetPointer(stored))
+			pfree(hashes);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(pkey, AccessShareLock);
+	table_close(txns, AccessShareLock);
+	return fits;
+}
+
+/* The partition's window, with nothing verified when it is new. */
+static DedupWindow *
+window_get(const pg_uuid_t *partition_id)
+{
+	DedupWindow *window = hash_search(windows, partition_id, HASH_FIND, NULL);
+	uint64 *slots;
+
+	if (window != NULL)
+	{
+		dlist_delete(&window->node);
+	}
+	else
+	{
+		(void) make_room(window_size(MIN_SLOTS), NULL);
+		slots = slots_alloc(MIN_SLOTS);
+		window = hash_search(windows, partition_id, HASH_ENTER, NULL);
+		window->verified = -1;
+		window->covered_from = DT_NOEND;
+		window->slots = slots;
+		window->nslots = MIN_SLOTS;
+		window->count = 0;
+		used_memory += window_size(MIN_SLOTS);
+	}
+	window->touched = true;
+	dlist_push_head(&recent, &window->node);
+	return window;
+}
+
+/* A window that can be brought up to date, or a new one in its place. */
+static DedupWindow *
+window_open(const pg_uuid_t *partition_id, int64 last_offset, TimestampTz since)
+{
+	DedupWindow *window = window_get(partition_id);
+
+	if (window->verified >= 0 && (since < window->covered_from || last_offset < window->verified ||
+								  window->count >= window->rebuild_at))
+	{
+		window_forget(window);
+		window = window_get(partition_id);
+	}
+	if (window->verified < 0)
+		window->covered_from = since;
+	return window;
+}
+
+static void
+forget_all(void)
+{
+	while (!dlist_is_empty(&recent))
+		window_forget(dlist_head_element(DedupWindow, node, &recent));
+}
+
+/* Ends the windows' part in a transaction. */
+static void
+settle(bool committed)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &recent)
+	{
+		DedupWindow *window = dlist_container(DedupWindow, node, iter.cur);
+
+		if (!window->touched)
+			break;
+		if (committed)
+			window->touched = false;
+		else
+			window_forget(window);
+	}
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT)
+		settle(true);
+	else if (event == XACT_EVENT_ABORT)
+		settle(false);
+}
+
+static void
+at_savepoint_end(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		settle(false);
+}
+
+static void
+start_up(void)
+{
+	HASHCTL info = {0};
+
+	window_context = AllocSetContextCreate(TopMemoryContext, "queen deduplication windows",
+										   ALLOCSET_DEFAULT_SIZES);
+	info.keysize = sizeof(pg_uuid_t);
+	info.entrysize = sizeof(DedupWindow);
+	info.hcxt = window_context;
+	dlist_init(&recent);
+	multiplier = pg_prng_uint64(&pg_global_prng_state) | 1;
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_savepoint_end, NULL);
+	windows = hash_create("queen deduplication windows", 64, &info,
+						  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/*
+ * log_maybe_duplicate(partition_id uuid, txns_start bigint, last_offset bigint,
+ *					   since timestamptz, hashes bytea) returns bool
+ *		False only when none of the hashes is in the partition's sidecar rows
+ *		from txns_start on that are stamped at or after "since".
+ */
+Datum
+log_maybe_duplicate(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t *partition_id = PG_GETARG_UUID_P(0);
+	int64 txns_start = PG_GETARG_INT64(1);
+	int64 last_offset = PG_GETARG_INT64(2);
+	TimestampTz since = PG_GETARG_TIMESTAMPTZ(3);
+	bytea *hashes = PG_GETARG_BYTEA_PP(4);
+	Size n = VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
+	Oid relid = get_relname_relid("log_txns", get_namespace_oid("queen", false));
+	DedupWindow *window;
+	bool afresh;
+
+	if (windows == NULL)
+		start_up();
+	if (relid != source_relid)
+		forget_all();
+	source_relid = relid;
+
+	window = window_open(partition_id, last_offset, since);
+	afresh = window->verified < 0;
+	if (!window_read(window, Max(window->verified + 1, txns_start), since))
+	{
+		window_forget(window);
+		PG_RETURN_BOOL(true);
+	}
+	window->verified = last_offset;
+	if (afresh)
+		window->rebuild_at = Max(MIN_REBUILD, 2 * window->count);
+
+	for (Size i = 0; i < n; i++)
+		if (*slot_find(window->slots, window->nslots,
+					   hash_key(VARDATA_ANY(hashes) + i * HASH_SIZE)) != 0)
+			PG_RETURN_BOOL(true);
+	PG_RETURN_BOOL(false);
+}
+
+void
+dedup_window_init(void)
+{
+	DefineCustomIntVariable(
+		"queen.dedup_memory", "Memory per session for the hashes of deduplication windows.",
+		"A window that does not fit is searched in the table at every push.", &dedup_memory,
+		128 * 1024, 64, MAX_KILOBYTES, PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+}
