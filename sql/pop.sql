@@ -274,14 +274,15 @@ COMMENT ON FUNCTION queen.log_pop_scope(uuid, uuid, timestamptz) IS
 
 -- last_write_at is at most a second old and is stamped before the commit: hence the slack.
 CREATE FUNCTION queen.log_search_floor(queue_id uuid, consumer_group text) RETURNS timestamptz
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT coalesce((SELECT w.last_empty_scan_at
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT w.last_empty_scan_at
                        FROM queen.consumer_watermarks w
                       WHERE w.queue_id = log_search_floor.queue_id
                         AND w.consumer_group = log_search_floor.consumer_group), 'epoch')
            - interval '2 minutes';
-END;
+END
+$$;
 COMMENT ON FUNCTION queen.log_search_floor(uuid, text) IS
     'No partition of the queue last written before this has work for the group';
 
@@ -602,6 +603,7 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
+SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
