@@ -47,9 +47,9 @@ CREATE FUNCTION queen.log_ready_at(created_at timestamptz, pending bigint, batch
                                    delay interval, hold interval) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT CASE WHEN d.deferral > interval '0' THEN created_at + d.deferral ELSE '-infinity' END
-      FROM (SELECT CASE WHEN pending >= least(batch, 100) THEN delay
-                        ELSE greatest(delay, hold) END AS deferral) d;
+    SELECT CASE WHEN hold > delay AND pending < least(batch, 100) THEN created_at + hold
+                WHEN delay > interval '0' THEN created_at + delay
+                ELSE '-infinity' END;
 END;
 COMMENT ON FUNCTION queen.log_ready_at(timestamptz, bigint, int, interval, interval) IS
     'When a partition may be delivered whose oldest undelivered segment is stamped created_at and which holds pending undelivered messages; what nothing defers is ready whatever its stamp, which may be ahead of a clock that stepped back';
