@@ -181,9 +181,10 @@ static void
 decide(PushItem *item, PushStatus status, const Uuid *id, int http_status, const char *error)
 {
 	PushItem *follower;
-	Uuid final_id = *id;
+	Uuid final_id;
 
-	assert(item != NULL);
+	assert(item != NULL && id != NULL);
+	final_id = *id;
 	follower = item->followers;
 	decide_one(item, status, &final_id, http_status, error);
 	while (follower)
