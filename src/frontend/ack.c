@@ -288,7 +288,7 @@ parse_fail(Parse *p, const char *field, const char *what)
 	return false;
 }
 
-/* A string or null (absent). */
+/* A string or null (absent).  A repeated member is an error. */
 static bool
 parse_text(Parse *p, const char *field, Span *out)
 {
@@ -296,9 +296,10 @@ parse_text(Parse *p, const char *field, Span *out)
 	size_t start = strings->len;
 	JsonValue value;
 
+	if (out->ptr)
+		return parse_fail(p, field, "appears twice");
 	if (!json_value(&p->reader, &value))
 		return false;
-	*out = (Span){NULL, 0};
 	if (value.type == JSON_NULL)
 		return true;
 	if (value.type != JSON_STRING)
@@ -366,7 +367,7 @@ static bool
 parse_item(Parse *p, AckItem *item)
 {
 	JsonValue key, ignored;
-	Span status;
+	Span status = {NULL, 0};
 
 	if (!json_enter_object(&p->reader))
 		return false;
@@ -427,8 +428,10 @@ parse_batch(Parse *p)
 			if (!parse_text(p, "consumerGroup", &p->ack->group))
 				return false;
 		}
-		else if (json_string_equals(&key, "acknowledgments") && !seen)
+		else if (json_string_equals(&key, "acknowledgments"))
 		{
+			if (seen)
+				return parse_fail(p, "acknowledgments", "appears twice");
 			seen = true;
 			if (!json_enter_array(&p->reader))
 				return false;

@@ -105,8 +105,9 @@ parse_payload(Parse *p, size_t index, Span *out)
 	json_begin(&reader, p->reader.pos, (size_t) (p->reader.end - p->reader.pos), JSON_MAX_DEPTH);
 	if (!json_value(&reader, &value))
 		p->reader.error = reader.error;
+	else
+		*out = value.text;
 	p->reader.pos = reader.pos;
-	*out = value.text;
 	return p->reader.error == NULL;
 }
 
