@@ -8,7 +8,13 @@ export PG_CONFIG
 
 source_dir=$(cd "$(dirname "$0")/.." && pwd -P)
 home=${QUEEN_HOME:-$source_dir/.queen}
+case $home in
+    /*) ;;
+    *) home=$PWD/$home ;;
+esac
 [ ! -d "$home" ] || home=$(cd "$home" && pwd -P)
+# Out of a directory that the service user may not enter: its programs would complain.
+cd /
 pg_port=${QUEEN_PG_PORT:-5632}
 http_port=${QUEEN_HTTP_PORT:-6632}
 
