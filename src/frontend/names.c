@@ -37,6 +37,8 @@ name_check(Span name)
 const char *
 transaction_id_check(Span id)
 {
+	if (id.len == 0)
+		return "is empty";
 	if (!utf8_valid(id.ptr, id.len))
 		return "is not valid UTF-8";
 	if (has_control_character(id))

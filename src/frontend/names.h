@@ -14,7 +14,7 @@
 extern const char *queue_name_check(Span name);
 extern const char *name_check(Span name);
 
-/* A transaction id: the same, but up to TRANSACTION_ID_MAX bytes. */
+/* A transaction id: the same, not empty, up to TRANSACTION_ID_MAX bytes. */
 extern const char *transaction_id_check(Span id);
 
 #endif
