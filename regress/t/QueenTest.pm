@@ -18,7 +18,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes 'sleep';
 
-our @EXPORT_OK = qw(wait_until raw_payloads);
+our @EXPORT_OK = qw(wait_until raw_payloads is_error);
 
 # A server with the extension in database "postgres" and a login for front ends.
 # Options: conf (text for postgresql.conf), init (arguments of Cluster's init).
@@ -83,6 +83,17 @@ sub wait_until
         sleep 0.05;
     }
     die "timed out waiting until $what";
+}
+
+# Tests that an answer is the JSON error, and nothing else.
+sub is_error
+{
+    my ($response, $status, $error, $name, %members) = @_;
+    local $Test::Builder::Level = $Test::Builder::Level + 1;
+    is_deeply(
+        [ $response->{status}, $response->{headers}{'content-type'}, $response->{json} ],
+        [ $status, 'application/json', { error => $error, %members } ], $name);
+    return;
 }
 
 # The payloads of a pop's answer as the bytes they came in: the value of "data" of every
@@ -290,7 +301,7 @@ sub ack
 sub escape
 {
     my ($text) = @_;
-    utf8::encode($text) if utf8::is_utf8($text);
+    utf8::encode($text);
     $text =~ s/([^A-Za-z0-9._~-])/sprintf '%%%02X', ord $1/ge;
     return $text;
 }
@@ -324,7 +335,7 @@ sub send    ## no critic
     my ($self, $method, $path, $body, %headers) = @_;
     $body = $json->encode($body) if ref $body;
     $headers{Host} //= '127.0.0.1';
-    $headers{'Content-Length'} //= length $body if defined $body;
+    $headers{'Content-Length'} //= length $body if defined $body && !$headers{'Transfer-Encoding'};
     my $head = join '', map { "$_: $headers{$_}\r\n" } sort keys %headers;
     return $self->write("$method $path HTTP/1.1\r\n$head\r\n" . ($body // ''));
 }
@@ -342,8 +353,9 @@ sub write    ## no critic
     return 1;
 }
 
-# Reads one answer: { status, headers (lower-case names), body, json }. Undef when the
-# connection ended before an answer began.
+# Reads one answer: { status, headers (lower-case names), body, json }; "json" is left out
+# when the body is large, decoding it in Perl takes seconds. Undef when the connection ended
+# before an answer began.
 sub receive
 {
     my ($self, $no_body) = @_;
@@ -356,7 +368,7 @@ sub receive
     my $body = $no_body || $status == 204 ? '' : $self->body(\%headers);
     my %response = (status => $status, headers => \%headers, body => $body);
     $response{json} = $json->decode($body)
-      if $body ne '' && ($headers{'content-type'} // '') =~ m{application/json};
+      if $body ne '' && length $body < 1024 * 1024 && ($headers{'content-type'} // '') =~ m{application/json};
     return \%response;
 }
 
