@@ -42,6 +42,7 @@ typedef struct Gather
 	bool alone;	 /* a bundle failed: find out whether this one is to blame */
 	int missing; /* answers "missing" in a row */
 	PushItem *head, **tail;
+	int n_gathered;	   /* messages from head on */
 	PushItem **flight; /* messages of the segment in flight, in frame order */
 	int n_flight;
 	Uuid tenant;
@@ -56,6 +57,10 @@ struct Fusion
 	Gather *gathers; /* hash table by key */
 	Gather *ready;
 	Gather *turned_away;
+	int n_ready;		   /* partitions in the ready list */
+	int64_t ready_frames;  /* messages of these */
+	int n_flying;		   /* segments in calls of the push lane */
+	int64_t flying_frames; /* messages in these */
 	ZSTD_CCtx *cctx;
 	Buf raw, blob, hashes; /* of the segment being packed */
 };
@@ -64,6 +69,8 @@ struct Fusion
 typedef struct Bundle
 {
 	Fusion *fusion;
+	DbLaneId lane;
+	int64_t frames;
 	int n;
 	Gather *gathers[BUNDLE_MAX_SEGMENTS];
 } Bundle;
@@ -129,7 +136,20 @@ static void
 gather_make_ready(Fusion *fusion, Gather *gather)
 {
 	gather->state = GATHER_READY;
+	fusion->n_ready++;
+	fusion->ready_frames += gather->n_gathered;
 	DL_APPEND(fusion->ready, gather);
+}
+
+static void
+gather_leave_list(Fusion *fusion, Gather **list, Gather *gather)
+{
+	DL_DELETE(*list, gather);
+	if (list == &fusion->ready)
+	{
+		fusion->n_ready--;
+		fusion->ready_frames -= gather->n_gathered;
+	}
 }
 
 /* Nothing is in flight any more: next segment, or done with this partition. */
@@ -160,8 +180,11 @@ fusion_add(Fusion *fusion, const Uuid *tenant, Span queue, Span partition, PushI
 	item->next = NULL;
 	*gather->tail = item;
 	gather->tail = &item->next;
+	gather->n_gathered++;
 	if (gather->state == GATHER_IDLE)
 		gather_make_ready(fusion, gather);
+	else if (gather->state == GATHER_READY)
+		fusion->ready_frames++;
 }
 
 /* --- what became of a message -------------------------------------------- */
@@ -221,6 +244,7 @@ fail_gathered(Gather *gather, int http_status, const char *error)
 
 	gather->head = NULL;
 	gather->tail = &gather->head;
+	gather->n_gathered = 0;
 	while (item)
 	{
 		PushItem *next = item->next;
@@ -266,6 +290,7 @@ take_segment(Gather *gather)
 		if (raw > 0 && raw + size > SEGMENT_MAX_RAW)
 			break;
 		gather->head = item->next;
+		gather->n_gathered--;
 		item->next = NULL;
 		leader = hash_index_add(&index, item->hash, (uint32_t) gather->n_flight);
 		if (leader >= 0)
@@ -296,6 +321,7 @@ return_flight(Gather *gather)
 			gather->tail = &item->next;
 		item->next = gather->head;
 		gather->head = item;
+		gather->n_gathered++;
 	}
 	free(gather->flight);
 	gather->flight = NULL;
@@ -485,6 +511,11 @@ on_pushed(DbCall *call, PGresult *res, const DbError *error)
 	Bundle *bundle = call->ctx;
 	Bundle *missing;
 
+	if (bundle->lane == LANE_PUSH)
+	{
+		bundle->fusion->n_flying -= bundle->n;
+		bundle->fusion->flying_frames -= bundle->frames;
+	}
 	if (error)
 	{
 		bundle_failed(bundle, error);
@@ -525,6 +556,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 	size_t raw_total = 0;
 
 	bundle->fusion = fusion;
+	bundle->lane = lane;
 	while (*list && bundle->n < max && raw_total < BUNDLE_MAX_RAW)
 	{
 		Gather *gather = *list;
@@ -532,7 +564,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 
 		if (gather->alone && bundle->n > 0)
 			break;
-		DL_DELETE(*list, gather);
+		gather_leave_list(fusion, list, gather);
 		gather->state = GATHER_IN_FLIGHT;
 		raw = take_segment(gather);
 		if (!pack_segment(fusion, gather, raw))
@@ -548,6 +580,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 		pgarray_add(hashes, fusion->hashes.data, fusion->hashes.len);
 		pgarray_add(blobs, fusion->blob.data, fusion->blob.len);
 		bundle->gathers[bundle->n++] = gather;
+		bundle->frames += gather->n_flight;
 		raw_total += raw;
 		if (gather->alone)
 			break;
@@ -565,6 +598,11 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 	pgarray_end(hashes);
 	pgarray_end(blobs);
 	db_call_bool(call, 6, lane == LANE_WAIT);
+	if (lane == LANE_PUSH)
+	{
+		fusion->n_flying += bundle->n;
+		fusion->flying_frames += bundle->frames;
+	}
 	metrics_add(&fusion->worker->metrics, METRIC_PUSH_CALLS, 1);
 	metrics_add(&fusion->worker->metrics, METRIC_PUSH_SEGMENTS, (uint64_t) bundle->n);
 	db_submit(fusion->worker->db, lane, call);
@@ -577,10 +615,22 @@ fail_list(Fusion *fusion, Gather **list)
 	{
 		Gather *gather = *list;
 
-		DL_DELETE(*list, gather);
+		gather_leave_list(fusion, list, gather);
 		fail_gathered(gather, 503, "database not available");
 		gather_next(fusion, gather);
 	}
+}
+
+/*
+ * A commit costs the same for one segment as for many.  So beside a call in
+ * flight another one starts only when it is at least half as large; otherwise
+ * what is ready goes on gathering until that call returns.
+ */
+static bool
+worth_a_call(const Fusion *fusion)
+{
+	return 2 * fusion->n_ready >= fusion->n_flying ||
+		   2 * fusion->ready_frames >= fusion->flying_frames;
 }
 
 void
@@ -588,7 +638,7 @@ fusion_dispatch(Fusion *fusion)
 {
 	Db *db = fusion->worker->db;
 
-	while (fusion->ready && db_lane_free(db, LANE_PUSH))
+	while (fusion->ready && db_lane_free(db, LANE_PUSH) && worth_a_call(fusion))
 		send_bundle(fusion, &fusion->ready, LANE_PUSH, BUNDLE_MAX_SEGMENTS);
 	while (fusion->turned_away && db_lane_free(db, LANE_WAIT))
 		send_bundle(fusion, &fusion->turned_away, LANE_WAIT, 1);
