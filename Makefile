@@ -70,6 +70,7 @@ demo:
 # Tests. check-unit is defined in the unit tests' own makefile.
 -include regress/unit/unit.mk
 -include regress/regress.mk
+include regress/load/load.mk
 
 CHECK_DIR = $(CURDIR)/$(BUILD)/check
 PGXS_TEST = $(dir $(PGXS))../test
@@ -88,11 +89,12 @@ check-isolation: check-tree
 	@rm -rf $(CHECK_DIR)/isolation && mkdir -p $(CHECK_DIR)/isolation
 	$(PGXS_TEST)/isolation/pg_isolation_regress $(TEMP_INSTANCE) --temp-instance=$(CHECK_DIR)/isolation/server \
 		--inputdir=regress/isolation --outputdir=$(CHECK_DIR)/isolation $(ISOLATION_OPTS) $(ISOLATION)
-check-tap: check-tree
+check-tap: check-tree load
 	@rm -rf $(CHECK_DIR)/tap && mkdir -p $(CHECK_DIR)/tap
 	PATH="$$(scripts/pgtree $(CHECK_DIR)/pg):$$PATH" TESTDIR=$(CHECK_DIR)/tap \
 		PG_REGRESS=$(abspath $(PGXS_TEST))/regress/pg_regress \
 		QUEEN_FRONTEND=$(abspath $(or $(QUEEN_FRONTEND),$(BUILD)/queen-frontend)) \
+		QUEEN_LOAD=$(abspath $(BUILD)/queen-load) \
 		prove -I $(PGXS_TEST)/perl -I regress/t $(PROVE_FLAGS) $(or $(PROVE_TESTS),$(sort $(wildcard regress/t/*.pl)))
 installcheck:
 	+@$(EXTENSION_MAKE) installcheck
