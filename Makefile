@@ -34,7 +34,7 @@ all: extension frontend
 extension:
 	@$(PG_CONFIG) --pgxs >/dev/null || { echo "no pg_config: run make deps" >&2; exit 1; }
 	+@$(EXTENSION_MAKE) all
-frontend: $(if $(wildcard src/frontend/main.c),$(BUILD)/queen-frontend)
+frontend: $(BUILD)/queen-frontend
 asan: $(BUILD)/asan/queen-frontend
 
 $(BUILD)/queen-frontend: $(RELEASE_OBJECTS)
@@ -51,7 +51,7 @@ $(BUILD)/asan/%.o: src/%.c
 
 install: all
 	+@$(EXTENSION_MAKE) install
-	test ! -e $(BUILD)/queen-frontend || install -D -m 755 $(BUILD)/queen-frontend "$(DESTDIR)$(prefix)/bin/queen-frontend"
+	install -D -m 755 $(BUILD)/queen-frontend "$(DESTDIR)$(prefix)/bin/queen-frontend"
 uninstall:
 	+@$(EXTENSION_MAKE) uninstall
 	rm -f "$(DESTDIR)$(prefix)/bin/queen-frontend"
@@ -68,8 +68,8 @@ demo:
 	@[ -n "$$QUEEN_URL" ] || eval "$$(scripts/env)"; scripts/demo
 
 # Tests. check-unit is defined in the unit tests' own makefile.
--include regress/unit/unit.mk
--include regress/regress.mk
+include regress/unit/unit.mk
+include regress/regress.mk
 include regress/load/load.mk
 
 CHECK_DIR = $(CURDIR)/$(BUILD)/check

@@ -4,7 +4,7 @@ EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" queen.control)
 
 # The extension script is these files, in this order.
 SQL_PARTS = schema codec queue push pop ack lease dlq resources grants
-SQL_FILES = $(wildcard $(SQL_PARTS:%=sql/%.sql))
+SQL_FILES = $(SQL_PARTS:%=sql/%.sql)
 
 MODULE_big = queen
 OBJS = $(patsubst %.c,%.o,$(wildcard src/bgworker/*.c src/common/*.c))
@@ -20,7 +20,7 @@ PG_CFLAGS = -std=c11 $(WARNINGS) -fvisibility=hidden
 SHLIB_LINK = -lzstd -lxxhash
 override with_llvm = no
 
--include regress/regress.mk
+include regress/regress.mk
 REGRESS_OPTS += --inputdir=regress
 ISOLATION_OPTS += --inputdir=regress/isolation
 
