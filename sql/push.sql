@@ -99,6 +99,43 @@ $$;
 COMMENT ON FUNCTION queen.log_push_duplicates(int[], uuid[], bytea[], timestamptz[]) IS
     'Looks for the hashes of segments in the sidecar rows that are stamped at or after since (NULL: not at all). One row per segment with duplicates: which frames, counted from 0, and the message ids of the originals, the lowest offset first; the nil UUID when a segment is gone or corrupt. The caller holds the partitions';
 
+CREATE FUNCTION queen.log_push_append(entries int[], targets uuid[], stamps timestamptz[],
+                                      skipped int[], counts int[], hashes bytea[], blobs bytea[])
+RETURNS queen.push_verdict[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    verdicts queen.push_verdict[];
+BEGIN
+    WITH allocated AS (
+        UPDATE queen.log_partitions AS p
+           SET last_offset = p.last_offset + counts[e.entry],
+               last_created_at = e.stamp,
+               last_write_at = CASE WHEN e.stamp > p.last_write_at + interval '1 second'
+                                    THEN e.stamp ELSE p.last_write_at END,
+               segments = p.segments + 1,
+               bytes = p.bytes + length(blobs[e.entry])
+          FROM unnest(entries, targets, stamps) AS e (entry, target, stamp)
+         WHERE p.id = e.target AND e.entry <> ALL (skipped)
+        RETURNING e.entry, p.id, p.last_offset - counts[e.entry] + 1 AS base_offset,
+                  p.last_offset AS end_offset, e.stamp
+    ), segment AS (
+        INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
+        SELECT a.id, a.base_offset, a.end_offset, a.stamp, blobs[a.entry] FROM allocated AS a
+    ), txn AS (
+        INSERT INTO queen.log_txns (partition_id, base_offset, end_offset, created_at, hashes)
+        SELECT a.id, a.base_offset, a.end_offset, a.stamp, hashes[a.entry] FROM allocated AS a
+    )
+    SELECT array_agg(ROW (a.entry, 'queued', a.id, a.base_offset, a.stamp, NULL, NULL, NULL)
+                     ::queen.push_verdict)
+      INTO verdicts
+      FROM allocated AS a;
+    RETURN verdicts;
+END
+$$;
+COMMENT ON FUNCTION queen.log_push_append(int[], uuid[], timestamptz[], int[], int[], bytea[], bytea[]) IS
+    'Gives offsets to one segment per partition and stores it with its sidecar row. entries, targets and stamps are aligned; entries index into counts, hashes and blobs; skipped entries are left out. The caller holds the partitions';
+
 -- Generic plans over primary keys only: with few rows, or before the first ANALYZE, the planner
 -- would choose scans and joins that are ruinous once the tables have grown.
 CREATE FUNCTION queen.log_push(tenants uuid[], queues text[], partitions text[], counts int[],
@@ -120,7 +157,7 @@ DECLARE
     verdicts queen.push_verdict[];   -- in any order
     todo     int[];                  -- entries that have no verdict after the locks
     rounds   int[];                  -- aligned with todo: first, second, ... of its partition
-    entries  int[];                  -- of one round, as the next four
+    entries  int[];                  -- of one round, as what follows
     targets  uuid[];
     incoming bytea[];
     stamps   timestamptz[];
@@ -198,31 +235,9 @@ BEGIN
             verdicts := verdicts || repeated;
         END IF;
 
-        WITH allocated AS (
-            UPDATE queen.log_partitions AS p
-               SET last_offset = p.last_offset + counts[e.entry],
-                   last_created_at = e.stamp,
-                   last_write_at = CASE WHEN e.stamp > p.last_write_at + interval '1 second'
-                                        THEN e.stamp ELSE p.last_write_at END,
-                   segments = p.segments + 1,
-                   bytes = p.bytes + length(blobs[e.entry])
-              FROM unnest(entries, targets, stamps) AS e (entry, target, stamp)
-             WHERE p.id = e.target
-               AND NOT EXISTS (SELECT FROM unnest(repeated) AS f WHERE f.entry = e.entry)
-            RETURNING e.entry, p.id, p.last_offset - counts[e.entry] + 1 AS base_offset,
-                      p.last_offset AS end_offset, e.stamp
-        ), segment AS (
-            INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
-            SELECT a.id, a.base_offset, a.end_offset, a.stamp, blobs[a.entry] FROM allocated AS a
-        ), txn AS (
-            INSERT INTO queen.log_txns (partition_id, base_offset, end_offset, created_at, hashes)
-            SELECT a.id, a.base_offset, a.end_offset, a.stamp, hashes[a.entry]
-              FROM allocated AS a
-        )
-        SELECT verdicts || array_agg(ROW (a.entry, 'queued', a.id, a.base_offset, a.stamp, NULL,
-                                          NULL, NULL)::queen.push_verdict)
-          INTO verdicts
-          FROM allocated AS a;
+        verdicts := verdicts || queen.log_push_append(
+            entries, targets, stamps, ARRAY(SELECT r.entry FROM unnest(repeated) AS r),
+            counts, hashes, blobs);
     END LOOP;
 
     RETURN QUERY SELECT v.* FROM unnest(verdicts) AS v ORDER BY v.entry;
