@@ -231,6 +231,14 @@ is($queen->sql(q{SELECT count(*) FROM queen.queues WHERE name = 'bad'}), 0, 'a r
         'queued queued queued', 'a payload larger than a segment is stored');
     ok($web->get('/api/v1/pop/queue/big')->{body} =~ /"data":1,.*"data":\Q$big\E,.*"data":2,/, 'whole and in its place');
 
+    my $many = join ',', map { qq({"queue":"many","payload":$_}) } 1 .. 25000;
+    my $response = $web->post('/api/v1/push', qq({"items":[$many]}));
+    is(scalar(() = $response->{body} =~ /"status":"queued"/g), 25000, 'more messages than a segment holds are stored');
+    my @popped = map {
+        raw_payloads($web->get('/api/v1/pop/queue/many?batch=10000&autoAck=true')->{body})
+    } 1 .. 3;
+    is("@popped", "@{[ 1 .. 25000 ]}", 'in their order');
+
     my $small = $queen->start_frontend(args => [ '--max-body-bytes', 4096 ]);
     my $frame = length '{"items":[{"queue":"size","payload":""}]}';
     my $fits = '{"items":[{"queue":"size","payload":"' . 'x' x (4096 - $frame) . '"}]}';

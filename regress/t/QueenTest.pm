@@ -103,7 +103,7 @@ sub raw_payloads
     my ($body) = @_;
     my $depth = 0;
     my ($start, @payloads);
-    while ($body =~ /\G\s*("(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+)/gcs)
+    while ($body =~ /\G\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+)/gcs)
     {
         my ($token, $offset) = ($1, $-[1]);
         $depth-- if $token =~ /^[}\]]/;
@@ -130,7 +130,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $json = JSON::PP->new->utf8->canonical->allow_nonref;
+my $json = JSON::PP->new->utf8->canonical->allow_nonref->max_depth(1000);
 my %processes;
 
 sub new
