@@ -596,7 +596,7 @@ CREATE FUNCTION queen.log_pop(tenants uuid[], queues text[], partitions text[], 
                               modes text[], froms timestamptz[])
 RETURNS TABLE (entry int, status text, partition_id uuid, partition text, base_offset bigint,
                end_offset bigint, first_offset bigint, last_offset bigint, created_at timestamptz,
-               attempt int, blob bytea, retry_at timestamptz, error text)
+               attempt int, blob bytea, retry_at timestamptz, error text, queue_id uuid)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -643,6 +643,7 @@ BEGIN
                        WHEN item.queue_id IS NULL THEN 'missing' END;
         IF status IS NOT NULL THEN
             error := item.problem;
+            queue_id := CASE WHEN status = 'empty' THEN item.queue_id END;
             RETURN NEXT;
             CONTINUE;
         END IF;
@@ -651,7 +652,8 @@ BEGIN
                    CASE WHEN item.partition_id IS NULL THEN item.max_partitions ELSE 1 END,
                    item.auto_ack, item.mode, item.start_at, item.lease, item.delay, item.hold);
         RETURN QUERY
-        SELECT entry, e.*, NULL::text FROM queen.log_pop_entry(req) e;
+        SELECT entry, e.*, NULL::text, CASE WHEN e.status = 'empty' THEN req.queue_id END
+          FROM queen.log_pop_entry(req) e;
     END LOOP;
 END
 $$;

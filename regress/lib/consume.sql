@@ -17,7 +17,8 @@ CREATE FUNCTION pg_temp.pop_rows(queue text, part text DEFAULT NULL,
                                  since timestamptz DEFAULT NULL)
 RETURNS TABLE (entry int, status text, partition_id uuid, partition text, base_offset bigint,
                end_offset bigint, first_offset bigint, last_offset bigint, created_at timestamptz,
-               attempt int, blob bytea, retry_at timestamptz, error text)
+               attempt int, blob bytea, retry_at timestamptz, error text,
+               queue_id uuid)
 LANGUAGE sql AS $$
     SELECT * FROM queen.log_pop(ARRAY[pg_temp.tenant()], ARRAY[queue], ARRAY[part], ARRAY[grp],
                                 ARRAY[pg_temp.worker(worker)], ARRAY[batch], ARRAY[partitions],

@@ -66,7 +66,8 @@ enum
 	POP_ATTEMPT,
 	POP_BLOB,
 	POP_RETRY_AT,
-	POP_ERROR
+	POP_ERROR,
+	POP_QUEUE_ID
 };
 
 enum

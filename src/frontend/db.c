@@ -60,6 +60,8 @@ struct Db
 	struct event_base *base;
 	const struct Conf *conf;
 	DbLane lanes[N_LANES];
+	DbNotify notify;
+	void *notify_ctx;
 	bool closing;
 };
 
@@ -489,6 +491,20 @@ conn_call_result(DbConn *conn, PGresult *res)
 	conn->result = res;
 }
 
+/* What arrived on the listening connection.  After a reconnect some may be missing. */
+static void
+conn_notifications(DbConn *conn)
+{
+	PGnotify *notification;
+
+	while (conn->pg && (notification = PQnotifies(conn->pg)) != NULL)
+	{
+		if (conn->db->notify)
+			conn->db->notify(conn->db->notify_ctx, notification->extra);
+		PQfreemem(notification);
+	}
+}
+
 static void
 conn_read(evutil_socket_t fd, short what, void *arg)
 {
@@ -523,6 +539,7 @@ conn_read(evutil_socket_t fd, short what, void *arg)
 		else
 			conn_call_result(conn, res);
 	}
+	conn_notifications(conn);
 	lane_run(conn->lane);
 }
 
@@ -557,6 +574,9 @@ conn_send_setup(DbConn *conn)
 	if (PQsetnonblocking(conn->pg, 1) < 0 || !PQenterPipelineMode(conn->pg) ||
 		!PQsendQueryParams(conn->pg, handshake, 2, NULL, values, NULL, NULL, 0))
 		return false;
+	if (conn->lane == &conn->db->lanes[LANE_LISTEN])
+		return PQsendQueryParams(conn->pg, "LISTEN queen_wake", 0, NULL, NULL, NULL, NULL, 0) &&
+			   PQpipelineSync(conn->pg);
 	for (int i = 0; i < N_CALLS; i++)
 		if (!PQsendPrepare(conn->pg, call_specs[i].name, call_specs[i].sql, call_specs[i].n_params,
 						   call_specs[i].types))
@@ -631,15 +651,17 @@ conn_start(DbConn *conn)
 /* --- all of them --------------------------------------------------------- */
 
 Db *
-db_open(struct event_base *base, const struct Conf *conf)
+db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void *ctx)
 {
-	const char *const names[N_LANES] = {"push", "read", "wait", "admin"};
+	const char *const names[N_LANES] = {"push", "read", "wait", "admin", "listen"};
 	const int64_t sizes[N_LANES] = {conf->push_connections, conf->read_connections,
-									conf->wait_connections, 1};
+									conf->wait_connections, 1, notify ? 1 : 0};
 	Db *db = calloc(1, sizeof(*db));
 
 	db->base = base;
 	db->conf = conf;
+	db->notify = notify;
+	db->notify_ctx = ctx;
 	for (int i = 0; i < N_LANES; i++)
 	{
 		DbLane *lane = &db->lanes[i];

@@ -23,10 +23,11 @@ typedef struct DbCall DbCall;
 
 typedef enum DbLaneId
 {
-	LANE_PUSH,	/* fused pushes: they never wait for a lock */
-	LANE_READ,	/* pops, acknowledgements, leases: they never wait either */
-	LANE_WAIT,	/* single entries that another session's lock turned away */
-	LANE_ADMIN, /* everything rare */
+	LANE_PUSH,	 /* fused pushes: they never wait for a lock */
+	LANE_READ,	 /* pops, acknowledgements, leases: they never wait either */
+	LANE_WAIT,	 /* single entries that another session's lock turned away */
+	LANE_ADMIN,	 /* everything rare */
+	LANE_LISTEN, /* no calls: notifications; in one thread of the process */
 	N_LANES
 } DbLaneId;
 
@@ -55,7 +56,11 @@ struct DbCall
 	int64_t deadline; /* monotonic milliseconds */
 };
 
-extern Db *db_open(struct event_base *base, const struct Conf *conf);
+/* Receives the payload of each notification on queen_wake. */
+typedef void (*DbNotify)(void *ctx, const char *payload);
+
+/* "notify" NULL: this thread does not listen. */
+extern Db *db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void *ctx);
 
 /* Drops all connections for good: every call fails, and every lane is down. */
 extern void db_shutdown(Db *db);

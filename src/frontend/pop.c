@@ -83,6 +83,12 @@ pops_wake_partition(Pops *pops, const Uuid *tenant, Span queue, Span partition)
 }
 
 void
+pops_wake_queue(Pops *pops, const Uuid *queue_id)
+{
+	waiters_wake_queue(pops->waiters, queue_id);
+}
+
+void
 pops_wake_group(Pops *pops, const Uuid *tenant, Span queue, Span partition, Span group)
 {
 	waiters_wake_one_group(pops->waiters, tenant, queue, partition, group);
@@ -283,7 +289,16 @@ pop_looked(Pop *pop, PopRows *rows, int row, int end)
 		free(text);
 	}
 	else
+	{
+		if (pop->wait_group && !pgcol_is_null(rows->res, row, POP_QUEUE_ID))
+		{
+			Uuid queue_id;
+
+			pgcol_uuid(rows->res, row, POP_QUEUE_ID, &queue_id);
+			waiters_know_queue(pop->wait_group, &queue_id);
+		}
 		pop_empty(pop, retry_delay_ms(rows->res, row));
+	}
 }
 
 static void

@@ -82,6 +82,7 @@ extern void pop_handler(Request *req);
 extern void pops_dispatch(Pops *pops);
 
 extern void pops_wake_partition(Pops *pops, const Uuid *tenant, Span queue, Span partition);
+extern void pops_wake_queue(Pops *pops, const Uuid *queue_id); /* NULL: any queue */
 extern void pops_wake_group(Pops *pops, const Uuid *tenant, Span queue, Span partition, Span group);
 
 /* Answers every pop that waits with 204: the server is going away. */

@@ -4,6 +4,8 @@
  *
  * Two levels: a place is a queue and a partition, or a queue and "any"; in a
  * place there is one group per consumer group.  A push looks up two places.
+ * A notification from the database names a queue by its id; the places that
+ * are known to belong to it are listed under that id.
  */
 #include "waiters.h"
 
@@ -16,13 +18,24 @@
 #include <uthash.h>
 #include <utlist.h>
 
+struct WaitQueue;
+
 typedef struct WaitPlace
 {
 	UT_hash_handle hh;
+	struct WaitPlace *prev, *next; /* under its queue's id */
+	struct WaitQueue *queue;	   /* NULL while the id is not known */
 	WaitGroup *groups;
 	size_t key_len;
 	char key[]; /* tenant, queue, 0x1f, 'p' and partition or 'a' */
 } WaitPlace;
+
+typedef struct WaitQueue
+{
+	UT_hash_handle hh;
+	Uuid id;
+	WaitPlace *places;
+} WaitQueue;
 
 struct WaitGroup
 {
@@ -42,6 +55,7 @@ struct Waiters
 {
 	struct Worker *worker;
 	WaitPlace *places; /* hash table by key */
+	WaitQueue *queues; /* hash table by id */
 	int parked;
 };
 
@@ -120,6 +134,46 @@ on_timer(evutil_socket_t fd, short what, void *arg)
 		pop_look_again(group->parked, true);
 }
 
+/* Takes the place out of the list of its queue. */
+static void
+place_forget_queue(Waiters *waiters, WaitPlace *place)
+{
+	WaitQueue *queue = place->queue;
+
+	if (queue == NULL)
+		return;
+	DL_DELETE(queue->places, place);
+	place->queue = NULL;
+	if (queue->places == NULL)
+	{
+		HASH_DEL(waiters->queues, queue);
+		free(queue);
+	}
+}
+
+void
+waiters_know_queue(WaitGroup *group, const Uuid *queue_id)
+{
+	Waiters *waiters = group->waiters;
+	WaitPlace *place = group->place;
+	WaitQueue *queue;
+
+	if (place->queue && memcmp(&place->queue->id, queue_id, sizeof(Uuid)) == 0)
+		return;
+	place_forget_queue(waiters, place);
+	HASH_FIND(hh, waiters->queues, queue_id, sizeof(Uuid), queue);
+	if (queue == NULL)
+	{
+		queue = calloc(1, sizeof(*queue));
+		if (queue == NULL)
+			abort();
+		queue->id = *queue_id;
+		HASH_ADD(hh, waiters->queues, id, sizeof(Uuid), queue);
+	}
+	place->queue = queue;
+	DL_APPEND(queue->places, place);
+}
+
 WaitGroup *
 waiters_join(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, Span name)
 {
@@ -153,6 +207,7 @@ waiters_leave(WaitGroup *group)
 	DL_DELETE(place->groups, group);
 	if (place->groups == NULL)
 	{
+		place_forget_queue(group->waiters, place);
 		HASH_DEL(group->waiters->places, place);
 		free(place);
 	}
@@ -259,6 +314,29 @@ waiters_wake_one_group(Waiters *waiters, const Uuid *tenant, Span queue, Span pa
 
 		if (group)
 			waiters_wake(group);
+	}
+}
+
+void
+waiters_wake_queue(Waiters *waiters, const Uuid *queue_id)
+{
+	WaitQueue *queue;
+	WaitPlace *place, *next;
+
+	if (queue_id == NULL)
+	{
+		HASH_ITER (hh, waiters->places, place, next)
+		{
+			wake_place(place);
+		}
+		return;
+	}
+	HASH_FIND(hh, waiters->queues, queue_id, sizeof(Uuid), queue);
+	if (queue == NULL)
+		return;
+	DL_FOREACH (queue->places, place)
+	{
+		wake_place(place);
 	}
 }
 

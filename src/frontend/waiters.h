@@ -39,6 +39,9 @@ extern void waiters_leave(WaitGroup *group);
  */
 extern uint64_t waiters_wakes(const WaitGroup *group);
 
+/* The id of the group's queue, which an empty look tells: notifications name queues by it. */
+extern void waiters_know_queue(WaitGroup *group, const Uuid *queue_id);
+
 /*
  * Parks the pop.  "retry_ms" is when something known becomes deliverable, -1
  * when nothing is.  A pop that was woken in vain keeps its place in front.
@@ -54,6 +57,9 @@ extern void waiters_wake_partition(Waiters *waiters, const Uuid *tenant, Span qu
 								   Span partition);
 extern void waiters_wake_one_group(Waiters *waiters, const Uuid *tenant, Span queue, Span partition,
 								   Span group);
+
+/* A queue has something new somewhere, or any queue may (id NULL). */
+extern void waiters_wake_queue(Waiters *waiters, const Uuid *queue_id);
 
 /* Calls fn for every parked pop, which may unpark it. */
 extern void waiters_each(Waiters *waiters, void (*fn)(struct Pop *pop));

@@ -29,19 +29,24 @@ static atomic_int running;
 
 /* --- hints between threads -------------------------------------------------- */
 
+/* Copies the hint into another thread's mailbox. */
 static void
-send_hint(Worker *to, const Uuid *tenant, Span queue, Span partition)
+send_hint(Worker *to, int kind, const Uuid *id, Span queue, Span partition)
 {
-	WorkerHint *hint = malloc(sizeof(*hint) + queue.len + partition.len);
+	WorkerHint *hint = calloc(1, sizeof(*hint) + queue.len + partition.len);
 	uint64_t one = 1;
 
 	if (hint == NULL)
 		return; /* a lost hint costs one fallback interval */
-	hint->tenant = *tenant;
+	hint->kind = kind;
+	if (id)
+		hint->id = *id;
 	hint->queue_len = queue.len;
 	hint->partition_len = partition.len;
-	memcpy(hint->names, queue.ptr, queue.len);
-	memcpy(hint->names + queue.len, partition.ptr, partition.len);
+	if (queue.len > 0)
+		memcpy(hint->names, queue.ptr, queue.len);
+	if (partition.len > 0)
+		memcpy(hint->names + queue.len, partition.ptr, partition.len);
 	pthread_mutex_lock(&to->hint_lock);
 	hint->next = to->hints;
 	to->hints = hint;
@@ -50,8 +55,8 @@ send_hint(Worker *to, const Uuid *tenant, Span queue, Span partition)
 		log_event(LOG_LEVEL_DEBUG, "could not wake another thread", NULL);
 }
 
-void
-worker_wake_others(Worker *worker, const Uuid *tenant, Span queue, Span partition)
+static void
+hint_others(Worker *worker, int kind, const Uuid *id, Span queue, Span partition)
 {
 	for (int i = 0; i < n_workers; i++)
 	{
@@ -59,8 +64,24 @@ worker_wake_others(Worker *worker, const Uuid *tenant, Span queue, Span partitio
 
 		if (&workers[i] != worker &&
 			atomic_load_explicit(&metrics->values[METRIC_PARKED], memory_order_relaxed) > 0)
-			send_hint(&workers[i], tenant, queue, partition);
+			send_hint(&workers[i], kind, id, queue, partition);
 	}
+}
+
+void
+worker_wake_others(Worker *worker, const Uuid *tenant, Span queue, Span partition)
+{
+	hint_others(worker, HINT_PARTITION, tenant, queue, partition);
+}
+
+static void
+act_on_hint(Worker *worker, const WorkerHint *hint)
+{
+	if (hint->kind == HINT_PARTITION)
+		pops_wake_partition(worker->pops, &hint->id, (Span){hint->names, hint->queue_len},
+							(Span){hint->names + hint->queue_len, hint->partition_len});
+	else
+		pops_wake_queue(worker->pops, hint->kind == HINT_QUEUE ? &hint->id : NULL);
 }
 
 static void
@@ -81,10 +102,35 @@ on_hint(evutil_socket_t fd, short what, void *arg)
 	{
 		WorkerHint *next = hint->next;
 
-		pops_wake_partition(worker->pops, &hint->tenant, (Span){hint->names, hint->queue_len},
-							(Span){hint->names + hint->queue_len, hint->partition_len});
+		act_on_hint(worker, hint);
 		free(hint);
 		hint = next;
+	}
+}
+
+/* A notification of the database's wake worker: queue ids with commas between, or "*". */
+static void
+on_notification(void *ctx, const char *payload)
+{
+	Worker *worker = ctx;
+	Span none = {NULL, 0};
+
+	while (*payload)
+	{
+		size_t len = strcspn(payload, ",");
+		Uuid id;
+
+		if (uuid_parse(payload, len, &id))
+		{
+			pops_wake_queue(worker->pops, &id);
+			hint_others(worker, HINT_QUEUE, &id, none, none);
+		}
+		else
+		{
+			pops_wake_queue(worker->pops, NULL);
+			hint_others(worker, HINT_ALL, NULL, none, none);
+		}
+		payload += len + (payload[len] == ',');
 	}
 }
 
@@ -208,7 +254,7 @@ open_worker(Worker *worker, int id, const struct Conf *conf, int listen_fd)
 	worker->fusion = fusion_new(worker);
 	worker->pops = pops_new(worker);
 	worker->acks = acks_new(worker);
-	worker->db = db_open(worker->base, conf);
+	worker->db = db_open(worker->base, conf, id == 0 ? on_notification : NULL, worker);
 	worker->http = http_start(worker, dup(listen_fd));
 	return worker->http != NULL;
 }

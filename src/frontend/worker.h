@@ -25,7 +25,13 @@ struct Acks;
 typedef struct WorkerHint
 {
 	struct WorkerHint *next;
-	Uuid tenant;
+	enum
+	{
+		HINT_PARTITION, /* pushed to through another thread */
+		HINT_QUEUE,		/* named by a notification */
+		HINT_ALL
+	} kind;
+	Uuid id; /* of the tenant, or of the queue */
 	size_t queue_len, partition_len;
 	char names[]; /* queue, then partition */
 } WorkerHint;
