@@ -75,7 +75,7 @@ typedef struct DedupWindow
 	dlist_node node;   /* in "recent" */
 } DedupWindow;
 
-static int dedup_memory = 256 * 1024; /* GUC, kB */
+static int dedup_memory; /* GUC, kB */
 
 static MemoryContext window_context;
 static HTAB *windows;	  /* by partition id; NULL before the first use */
