@@ -381,5 +381,5 @@ dedup_window_init(void)
 	DefineCustomIntVariable(
 		"queen.dedup_memory", "Memory per session for the hashes of deduplication windows.",
 		"A window that does not fit is searched in the table at every push.", &dedup_memory,
-		128 * 1024, 64, MAX_KILOBYTES, PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+		256 * 1024, 64, MAX_KILOBYTES, PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 }
