@@ -42,6 +42,15 @@ sub start
 # Starts the generator and waits for its end.
 sub run { return start(@_)->finish; }
 
+# Ends the generator at once: all its connections break.
+sub kill    ## no critic
+{
+    my ($self) = @_;
+    $self->{process}->signal('KILL');
+    $self->{process}->finish;
+    return;
+}
+
 # Waits for the end of the load and reads the history.
 sub finish
 {
