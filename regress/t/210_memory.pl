@@ -51,12 +51,12 @@ sub leave
 
 sub settled
 {
-    my $last = 0;
+    my $last;
     wait_until(
         sub {
-            (my $before, $last) = ($last, resident());
+            my $before = resident();
             sleep 1;
-            return resident() == $last && $last == $before;
+            return $before == ($last = resident());
         },
         'the memory has settled');
     return $last;

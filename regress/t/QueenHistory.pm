@@ -51,6 +51,14 @@ sub kill    ## no critic
     return;
 }
 
+# Lets the clients finish what they are at, and no more.
+sub stop
+{
+    my ($self) = @_;
+    $self->{process}->signal('TERM');
+    return $self->finish;
+}
+
 # Waits for the end of the load and reads the history.
 sub finish
 {
@@ -73,12 +81,14 @@ sub totals { return $_[0]{totals}; }
 # Entries of one kind: push, pop or ack.
 sub entries { return @{ $_[0]{ $_[1] } || [] }; }
 
-# Adds another history of the same queue: it is judged with this one.
-sub add
+# Lets consumers work off what is left, and judges what they did with the rest. Options are
+# those of the load.
+sub drain
 {
-    my ($self, $other) = @_;
-    push @{ $self->{$_} }, $other->entries($_) for qw(push pop ack);
-    return $self;
+    my ($self, %options) = @_;
+    my $rest = run($self->{queen}, queue => $self->{queue}, until_empty => 1, %options);
+    push @{ $self->{$_} }, $rest->entries($_) for qw(pop ack);
+    return;
 }
 
 # The log as the tables have it: partition => [ transaction ids by offset ].
@@ -301,6 +311,25 @@ sub check_groups
     report("$name: nothing acknowledged is delivered again", @again);
     report("$name: no delivery skips a message (V-21)", @skipped);
     report("$name: one live lease per partition and group (V-20)", @leases);
+    return;
+}
+
+# After a drain: every group is at the end of every partition, and its count of messages is that
+# of the offsets it passed.
+sub check_drained
+{
+    my ($self, $name, @groups) = @_;
+    my $list = join ', ', map { "('$_')" } @groups;
+    report("$name: every group is at the end, and counted what it passed (V-51)",
+        split /\n/, $self->{queen}->sql(<<"SQL"));
+SELECT p.name, g.name, c.committed, c.total_consumed, p.last_offset
+  FROM queen.queues AS q
+  JOIN queen.log_partitions AS p ON p.queue_id = q.id
+ CROSS JOIN (VALUES $list) AS g (name)
+  LEFT JOIN queen.log_consumers AS c ON c.partition_id = p.id AND c.consumer_group = g.name
+ WHERE q.name = '$self->{queue}'
+   AND (c.committed, c.total_consumed) IS DISTINCT FROM (p.last_offset, p.last_offset + 1)
+SQL
     return;
 }
 
