@@ -14,7 +14,7 @@ SELECT p.proname, p.prosecdef
  WHERE p.pronamespace = 'queen'::regnamespace AND has_function_privilege('queen_frontend', p.oid, 'EXECUTE')
  ORDER BY p.proname COLLATE "C";
 
-SELECT rolname, rolcanlogin, rolsuper FROM pg_roles WHERE rolname LIKE 'queen\_%' ORDER BY 1;
+SELECT rolname, rolcanlogin, rolsuper FROM pg_roles WHERE rolname IN ('queen_app', 'queen_frontend', 'queen_monitor') ORDER BY 1;
 SELECT pg_has_role('pg_monitor', 'queen_monitor', 'MEMBER') AS monitor;
 
 -- As the front end: the whole path works without a right on any table.
