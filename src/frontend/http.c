@@ -37,6 +37,7 @@
 
 #define BODY_PROGRESS (16 * 1024) /* bytes that renew the deadline of a body */
 #define WRITE_BYTES_PER_MS 64	  /* slowest reader that is put up with */
+#define IDLE_RUNS_MAX 64		  /* runs that led to nothing before the library must wait */
 #define TRIM_CONNECTIONS 256	  /* closed connections that make a heap trim worth it */
 
 typedef enum HttpState
@@ -78,10 +79,10 @@ struct Http
 	struct Worker *worker;
 	struct MHD_Daemon *daemon;
 	struct event *event;
-	bool pending; /* libmicrohttpd has work */
 	HttpConn *lists[N_HTTP_STATES];
 	int connections;
-	int closed; /* since the heap was last trimmed */
+	int closed;	   /* since the heap was last trimmed */
+	int idle_runs; /* runs of the library since news from the network or a callback */
 	int active;
 };
 
@@ -176,6 +177,8 @@ http_tick(Http *http)
 	list_expire(http, HTTP_HEAD, now);
 	list_expire(http, HTTP_BODY, now);
 	list_expire(http, HTTP_WRITING, now);
+	if (http->idle_runs > IDLE_RUNS_MAX)
+		http->worker->http_pending = true;
 	if (http->closed >= TRIM_CONNECTIONS)
 	{
 		/* Connection memory is many small pieces, which malloc would keep. */
@@ -394,10 +397,11 @@ static enum MHD_Result
 on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
 		   const char *version, const char *upload_data, size_t *upload_data_size, void **context)
 {
+	Http *http = arg;
 	HttpExchange *x = *context;
 
-	(void) arg;
 	(void) url;
+	http->idle_runs = 0;
 	if (x == NULL)
 		return MHD_NO;
 	if (!x->begun)
@@ -475,6 +479,7 @@ on_readable(evutil_socket_t fd, short what, void *arg)
 	(void) fd;
 	(void) what;
 	worker->http_pending = true;
+	worker->http->idle_runs = 0;
 }
 
 static void
@@ -499,10 +504,9 @@ http_start(struct Worker *worker, int listen_fd)
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
 		http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT,
-		limit, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-		MHD_OPTION_URI_LOG_CALLBACK, on_request_line, http, MHD_OPTION_NOTIFY_COMPLETED,
-		on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
-		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+		limit, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_URI_LOG_CALLBACK, on_request_line,
+		http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+		on_connection, http, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
 	if (http->daemon == NULL)
 	{
 		free(http);
@@ -515,14 +519,22 @@ http_start(struct Worker *worker, int listen_fd)
 	return http;
 }
 
+/*
+ * The library asks to be run again at once also for a connection whose input
+ * fills its memory and makes no sense yet (a chunk extension without end).
+ * That could go on until the connection's deadline, so after some runs that
+ * led to nothing it is run once per tick, and when the network has news.
+ */
 void
 http_run(Http *http)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
 
 	http->worker->http_pending = false;
+	http->idle_runs++;
 	MHD_run(http->daemon);
-	if (MHD_get_timeout(http->daemon, &timeout) == MHD_YES && timeout == 0)
+	if (http->idle_runs <= IDLE_RUNS_MAX && MHD_get_timeout(http->daemon, &timeout) == MHD_YES &&
+		timeout == 0)
 		http->worker->http_pending = true;
 }
 
