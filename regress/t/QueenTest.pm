@@ -360,7 +360,7 @@ sub receive
 {
     my ($self, $no_body) = @_;
     until ($self->{buffer} =~ /\r\n\r\n/) { $self->fill or return; }
-    $self->{buffer} =~ s/^HTTP\/1\.[01] (\d{3})[^\r]*\r\n(.*?)\r\n\r\n//s
+    $self->{buffer} =~ s/^HTTP\/1\.[01] (\d{3})[^\r]*\r\n((?:[^\r]+\r\n)*)\r\n//
       or die "not an HTTP answer: $self->{buffer}";
     my ($status, $head) = ($1, $2);
     return $self->receive($no_body) if $status == 100;

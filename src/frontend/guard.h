@@ -5,8 +5,11 @@
  * libmicrohttpd repairs some of what RFC 9112 calls an error; between two
  * servers that repair differently a request can be smuggled.  So whatever is
  * ambiguous is refused on the parsed header block, before anything else runs.
- * Not visible through the library, and so not refused here: NUL in a value,
- * folded headers, bare LF as a line end.
+ * Not visible through the library, and so not refused here: NUL in a value or
+ * in the target (which ends there), folded headers, a header without a name
+ * (which is dropped), bare LF as a line end.  A malformed Content-Length,
+ * chunk or request line never gets here: the library refuses it by itself, in
+ * its own words.
  */
 #ifndef QUEEN_GUARD_H
 #define QUEEN_GUARD_H

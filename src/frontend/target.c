@@ -75,6 +75,16 @@ parse_args(Target *target, const char *raw, char **out)
 	return NULL;
 }
 
+/* Two readers of the request line could cut it at different spaces. */
+static bool
+has_space_or_control(const char *raw)
+{
+	for (; *raw; raw++)
+		if ((unsigned char) *raw <= ' ' || *raw == 0x7f)
+			return true;
+	return false;
+}
+
 const char *
 target_parse(Target *target, const char *raw)
 {
@@ -84,6 +94,8 @@ target_parse(Target *target, const char *raw)
 	target->text = out = malloc(strlen(raw) + 1);
 	if (out == NULL)
 		return "out of memory";
+	if (has_space_or_control(raw))
+		return "the request target holds a space or a control character";
 
 	/* Absolute form, as sent to a proxy. */
 	if (strncmp(raw, "http://", 7) == 0 || strncmp(raw, "https://", 8) == 0)
