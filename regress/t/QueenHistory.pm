@@ -292,6 +292,29 @@ sub lease_errors
     return @errors;
 }
 
+# A group that never failed was given every message once.
+sub check_once
+{
+    my ($self, $name) = @_;
+    my (%times, @errors);
+    $self->locate;
+    my $log = $self->log;
+    my $cursors = $self->by_cursor;
+    for my $cursor (keys %$cursors)
+    {
+        $times{$cursor}{$_}++ for map { @{ $_->{offsets} } } @{ $cursors->{$cursor}{deliveries} };
+    }
+    for my $cursor (sort keys %times)
+    {
+        my ($partition) = $cursor =~ / (.*)/;
+        push @errors, map { ($times{$cursor}{$_} // 0) == 1 ? () : "$cursor: offset $_: " . ($times{$cursor}{$_} // 0) . ' times' }
+          0 .. $#{ $log->{$partition} };
+    }
+    push @errors, 'not all partitions' if keys %times != keys %$log;
+    report("$name: every message is delivered once", @errors);
+    return;
+}
+
 sub check_groups
 {
     my ($self, $name) = @_;
