@@ -39,6 +39,8 @@ END;
 COMMENT ON FUNCTION queen.log_ack_problem(uuid, uuid, text, int, text, text) IS
     'Why these do not make an entry of an acknowledgement; NULL when they do';
 
+-- Here and below OFFSET 0 keeps a sub-query in one piece: a probe or a range scan of a primary key
+-- for each row before it, whatever the planner believes about the tables.
 CREATE FUNCTION queen.log_ack_keys(items queen.log_ack_item[])
 RETURNS TABLE (tenant_id uuid, partition_id uuid, consumer_group text)
 LANGUAGE sql STABLE
@@ -46,36 +48,43 @@ BEGIN ATOMIC
     SELECT k.tenant_id, k.partition_id, k.consumer_group
       FROM (SELECT DISTINCT i.tenant_id, i.partition_id, i.consumer_group
               FROM unnest(items) i) k
-      JOIN queen.log_partitions p ON p.id = k.partition_id
-      JOIN queen.queues q
-        ON q.id = p.queue_id AND q.tenant_id = k.tenant_id AND q.deleted_at IS NULL;
+     CROSS JOIN LATERAL (
+           SELECT
+             FROM queen.log_partitions p
+             JOIN queen.queues q ON q.id = p.queue_id
+            WHERE p.id = k.partition_id AND q.tenant_id = k.tenant_id AND q.deleted_at IS NULL
+           OFFSET 0) t;
 END;
 COMMENT ON FUNCTION queen.log_ack_keys(queen.log_ack_item[]) IS
     'Keys of the cursors that the items name, less those on partitions of another tenant or of a deleted queue';
 
+-- The sorted keys are the outer side of a nested loop: locks are taken in their order.
 CREATE FUNCTION queen.log_ack_lock(items queen.log_ack_item[], wait boolean)
 RETURNS TABLE (tenant_id uuid, partition_id uuid, consumer_group text)
-LANGUAGE plpgsql
-SET enable_hashjoin = off
-SET enable_mergejoin = off
-AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     IF wait THEN
         RETURN QUERY
-        SELECT k.tenant_id, c.partition_id, c.consumer_group
-          FROM queen.log_ack_keys(items) k
-          JOIN queen.log_consumers c
-            ON c.partition_id = k.partition_id AND c.consumer_group = k.consumer_group
-         ORDER BY c.partition_id, c.consumer_group COLLATE "C"
-           FOR NO KEY UPDATE OF c;
+        SELECT k.*
+          FROM (SELECT o.*
+                  FROM queen.log_ack_keys(items) o
+                 ORDER BY o.partition_id, o.consumer_group COLLATE "C") k
+         CROSS JOIN LATERAL (
+               SELECT
+                 FROM queen.log_consumers d
+                WHERE d.partition_id = k.partition_id AND d.consumer_group = k.consumer_group
+                  FOR NO KEY UPDATE) c;
     ELSE
         RETURN QUERY
-        SELECT k.tenant_id, c.partition_id, c.consumer_group
-          FROM queen.log_ack_keys(items) k
-          JOIN queen.log_consumers c
-            ON c.partition_id = k.partition_id AND c.consumer_group = k.consumer_group
-         ORDER BY c.partition_id, c.consumer_group COLLATE "C"
-           FOR NO KEY UPDATE OF c SKIP LOCKED;
+        SELECT k.*
+          FROM (SELECT o.*
+                  FROM queen.log_ack_keys(items) o
+                 ORDER BY o.partition_id, o.consumer_group COLLATE "C") k
+         CROSS JOIN LATERAL (
+               SELECT
+                 FROM queen.log_consumers d
+                WHERE d.partition_id = k.partition_id AND d.consumer_group = k.consumer_group
+                  FOR NO KEY UPDATE SKIP LOCKED) c;
     END IF;
 END
 $$;
@@ -120,9 +129,8 @@ END;
 COMMENT ON FUNCTION queen.log_ack_at(queen.log_ack_item, bigint) IS
     'The item with its offset';
 
--- In the three searches below OFFSET 0 keeps the sub-query in one piece, executed once per cursor
--- as a range scan of the primary key, while hashes meet items in a hash join. Concatenation with
--- nothing fetches an out-of-line value once instead of once per hash.
+-- The three searches join hashes with items by hash. Concatenation with nothing fetches an
+-- out-of-line value once instead of once per hash.
 
 CREATE FUNCTION queen.log_ack_in_batch(items queen.log_ack_item[]) RETURNS queen.log_ack_item[]
 LANGUAGE plpgsql STABLE AS $$
@@ -262,18 +270,25 @@ COMMENT ON FUNCTION queen.log_dead_letter(uuid, text, bigint, text, text, int) I
 
 -- Decides and does: all items belong to cursors that this transaction holds, and one cursor has one
 -- acknowledgement here. Sorted by "C", the negative statuses stand in order of strength.
+--
+-- advance   no batch is leased: completed items move the cursor, negative ones are refused
+-- partial   the rest of the batch stays leased
+-- complete  the batch is done
+-- release   the rest is delivered again; charge: and the retry budget pays for it
+-- bury      the message becomes a dead letter and the cursor is past it; drop: without the letter
 CREATE FUNCTION queen.log_ack_decide(items queen.log_ack_item[])
 RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
                queue text, partition text, more boolean)
-LANGUAGE plpgsql
-SET enable_hashjoin = off
-SET enable_mergejoin = off
-AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    item    record;
+    ack      record;
+    action   text;
+    target   bigint;
+    released boolean;
+    reset    boolean;                   -- what the budget and the attempts counted is passed
 BEGIN
-    FOR item IN
+    FOR ack IN
         WITH named AS (
             SELECT i.*,
                    min(i.message_offset) FILTER (WHERE i.status <> 'completed')
@@ -293,79 +308,64 @@ BEGIN
                             (array_agg(n.error ORDER BY n.entry) FILTER (
                                 WHERE n.status <> 'completed' AND n.error <> ''))[1],
                             'Retries exhausted') AS error,
-                   array_agg(n.entry) AS entries,
-                   array_agg(n.status) AS statuses,
+                   array_agg(n.entry) AS entries, array_agg(n.status) AS statuses,
                    array_agg(n.message_offset) AS offsets
               FROM named n
              GROUP BY n.partition_id, n.consumer_group, n.signal
-        ), decided AS (
-            SELECT a.*, q.name AS queue, p.name AS partition, p.last_offset, c.batch_retry_count,
-                   greatest(a.done, c.committed) AS reached,
-                   CASE WHEN c.batch_end IS NULL THEN 'advance'
-                        WHEN a.signal IS NULL AND a.done >= c.batch_end THEN 'complete'
-                        WHEN a.signal IS NULL THEN 'partial'
-                        WHEN a.kind = 'retry' THEN 'release'
-                        WHEN a.kind = 'failed' AND c.batch_retry_count < q.retry_limit THEN 'charge'
-                        WHEN q.dead_letter_queue OR q.dlq_after_max_retries THEN 'bury'
-                        ELSE 'drop' END AS action
-              FROM acks a
-              JOIN queen.log_consumers c
-                ON c.partition_id = a.partition_id AND c.consumer_group = a.consumer_group
-              JOIN queen.log_partitions p ON p.id = a.partition_id
-              JOIN queen.queues q ON q.id = p.queue_id
-        ), acting AS (
-            SELECT d.*,
-                   CASE WHEN d.action IN ('bury', 'drop') THEN d.signal ELSE d.reached END AS target,
-                   d.action NOT IN ('advance', 'partial') AS released
-              FROM decided d
-        ), moved AS (
-            UPDATE queen.log_consumers c
-               SET committed         = a.target,
-                   total_consumed    = c.total_consumed + a.target - c.committed,
-                   batch_end         = CASE WHEN NOT a.released THEN c.batch_end END,
-                   worker_id         = CASE WHEN NOT a.released THEN c.worker_id END,
-                   lease_expires_at  = CASE WHEN NOT a.released THEN c.lease_expires_at END,
-                   -- Whatever the budget and the attempts counted is behind the cursor now.
-                   batch_retry_count = CASE
-                       WHEN a.action IN ('complete', 'bury', 'drop')
-                            OR (a.action = 'advance' AND a.target > c.committed) THEN 0
-                       WHEN a.action = 'charge' THEN c.batch_retry_count + 1
-                       ELSE c.batch_retry_count END,
-                   attempt_count     = CASE
-                       WHEN a.action IN ('complete', 'bury')
-                            OR (a.action = 'advance' AND a.target > c.committed) THEN 0
-                       ELSE c.attempt_count END,
-                   -- The rest of a batch stays a batch that has been delivered before.
-                   attempt_offset    = CASE
-                       WHEN a.action IN ('complete', 'bury')
-                            OR (a.action = 'advance' AND a.target > c.committed) THEN NULL
-                       WHEN a.action <> 'drop' AND a.target > c.committed THEN a.target + 1
-                       ELSE c.attempt_offset END
-              FROM acting a
-             WHERE c.partition_id = a.partition_id AND c.consumer_group = a.consumer_group
-            RETURNING a.*
         )
-        SELECT m.*, e.entry, e.status, e.message_offset,
-               m.action = 'bury' AND e.message_offset = m.signal AS buried,
-               m.action = 'advance' AND e.status <> 'completed' AS refused,
-               row_number() OVER (PARTITION BY m.partition_id, m.consumer_group) = 1 AS first
-          FROM moved m
-         CROSS JOIN LATERAL unnest(m.entries, m.statuses, m.offsets)
-                         AS e (entry, status, message_offset)
+        SELECT a.*, s.*
+          FROM acks a
+         CROSS JOIN LATERAL (
+               SELECT q.name AS queue, q.retry_limit,
+                      q.dead_letter_queue OR q.dlq_after_max_retries AS letters,
+                      p.name AS partition, p.last_offset,
+                      c.committed, c.batch_end, c.batch_retry_count
+                 FROM queen.log_consumers c
+                 JOIN queen.log_partitions p ON p.id = c.partition_id
+                 JOIN queen.queues q ON q.id = p.queue_id
+                WHERE c.partition_id = a.partition_id AND c.consumer_group = a.consumer_group
+               OFFSET 0) s
     LOOP
-        IF item.action = 'bury' AND item.first THEN
-            PERFORM queen.log_dead_letter(item.partition_id, item.consumer_group, item.signal,
-                                          item.transaction_id, item.error, item.batch_retry_count);
+        action := CASE
+            WHEN ack.batch_end IS NULL THEN 'advance'
+            WHEN ack.signal IS NULL AND ack.done >= ack.batch_end THEN 'complete'
+            WHEN ack.signal IS NULL THEN 'partial'
+            WHEN ack.kind = 'retry' THEN 'release'
+            WHEN ack.kind = 'failed' AND ack.batch_retry_count < ack.retry_limit THEN 'charge'
+            WHEN ack.letters THEN 'bury'
+            ELSE 'drop' END;
+        target := CASE WHEN action IN ('bury', 'drop') THEN ack.signal
+                       ELSE greatest(ack.done, ack.committed) END;
+        released := action NOT IN ('advance', 'partial');
+        reset := action IN ('complete', 'bury') OR (action = 'advance' AND target > ack.committed);
+
+        UPDATE queen.log_consumers c
+           SET committed         = target,
+               total_consumed    = c.total_consumed + target - c.committed,
+               batch_end         = CASE WHEN NOT released THEN c.batch_end END,
+               worker_id         = CASE WHEN NOT released THEN c.worker_id END,
+               lease_expires_at  = CASE WHEN NOT released THEN c.lease_expires_at END,
+               batch_retry_count = CASE WHEN reset OR action = 'drop' THEN 0
+                                        WHEN action = 'charge' THEN c.batch_retry_count + 1
+                                        ELSE c.batch_retry_count END,
+               attempt_count     = CASE WHEN NOT reset THEN c.attempt_count ELSE 0 END,
+               -- The rest of a batch stays a batch that has been delivered before.
+               attempt_offset    = CASE WHEN reset THEN NULL
+                                        WHEN action <> 'drop' AND target > c.committed THEN target + 1
+                                        ELSE c.attempt_offset END
+         WHERE c.partition_id = ack.partition_id AND c.consumer_group = ack.consumer_group;
+        IF action = 'bury' THEN
+            PERFORM queen.log_dead_letter(ack.partition_id, ack.consumer_group, ack.signal,
+                                          ack.transaction_id, ack.error, ack.batch_retry_count);
         END IF;
-        entry := item.entry;
-        success := NOT item.refused;
-        error := CASE WHEN item.refused THEN 'no active lease' END;
-        lease_released := item.released;
-        dlq := item.buried;
-        queue := item.queue;
-        partition := item.partition;
-        more := item.released AND item.last_offset > item.target;
-        RETURN NEXT;
+
+        RETURN QUERY
+        SELECT e.entry, NOT e.refused, CASE WHEN e.refused THEN 'no active lease' END,
+               released, action = 'bury' AND e.message_offset = ack.signal,
+               ack.queue::text, ack.partition, released AND ack.last_offset > target
+          FROM (SELECT u.*, action = 'advance' AND u.status <> 'completed' AS refused
+                  FROM unnest(ack.entries, ack.statuses, ack.offsets)
+                       AS u (entry, status, message_offset)) e;
     END LOOP;
 END
 $$;
@@ -422,7 +422,7 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT d.entry, d.success, d.error, d.lease_released AND d.success, d.dlq, false, d.queue, d.partition,
+    SELECT d.entry, d.success, d.error, d.lease_released, d.dlq, false, d.queue, d.partition,
            d.more
       FROM queen.log_ack_decide(placed) d;
 END
@@ -513,8 +513,7 @@ $$;
 COMMENT ON FUNCTION queen.log_ack_apply(queen.log_ack_item[], boolean) IS
     'Does what log_ack answers, in no particular order';
 
--- About the planner's settings see log_pop. Hash joins are left on for the searches, which pin
--- their plans by their shape.
+-- About the planner's settings see log_pop; the joins of this file are pinned by their shape.
 CREATE FUNCTION queen.log_ack(tenants uuid[], partition_ids uuid[], groups text[], workers uuid[],
                               calls int[], transaction_ids text[], statuses text[], errors text[],
                               wait boolean)

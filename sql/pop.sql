@@ -237,13 +237,14 @@ BEGIN
                     WHEN req.mode = 'new' AND req.consumer_group <> '__QUEUE_MODE__'
                         THEN p.last_offset
                     ELSE -1 END
-          FROM (SELECT q.id, q.log_start, q.last_offset
-                  FROM strange
-                  JOIN queen.log_partitions q ON q.id = strange.id
-                 WHERE pg_try_advisory_xact_lock(
-                           queen.log_contact_key(q.id, req.consumer_group))
-                 ORDER BY q.id
-                   FOR KEY SHARE OF q SKIP LOCKED) p
+          FROM strange
+         CROSS JOIN LATERAL (
+               SELECT q.id, q.log_start, q.last_offset
+                 FROM queen.log_partitions q
+                WHERE q.id = strange.id
+                  AND pg_try_advisory_xact_lock(queen.log_contact_key(q.id, req.consumer_group))
+                  FOR KEY SHARE SKIP LOCKED) p
+         ORDER BY p.id
         ON CONFLICT DO NOTHING
         RETURNING partition_id
     )
@@ -321,13 +322,15 @@ DECLARE
     claimed uuid[];
 BEGIN
     claimed := ARRAY(
-        SELECT c.partition_id
+        SELECT k.id
           FROM unnest(wanted) WITH ORDINALITY AS k (id, ord)
-          JOIN queen.log_consumers c
-            ON c.partition_id = k.id AND c.consumer_group = req.consumer_group
-         WHERE queen.log_lease_free(c.worker_id, c.lease_expires_at, clock_timestamp())
-         ORDER BY k.ord
-           FOR NO KEY UPDATE OF c SKIP LOCKED);
+         CROSS JOIN LATERAL (
+               SELECT
+                 FROM queen.log_consumers d
+                WHERE d.partition_id = k.id AND d.consumer_group = req.consumer_group
+                  AND queen.log_lease_free(d.worker_id, d.lease_expires_at, clock_timestamp())
+                  FOR NO KEY UPDATE SKIP LOCKED) c
+         ORDER BY k.ord);
     -- The others are held, were leased a moment ago, or have no cursor yet. A cursor that this
     -- transaction adds is its own.
     IF cardinality(claimed) < cardinality(wanted) THEN
@@ -341,8 +344,35 @@ $$;
 COMMENT ON FUNCTION queen.log_pop_claim(queen.log_pop_request, uuid[]) IS
     'Locks the cursors on these partitions that are free, and returns their partitions in claim order';
 
--- Runs in a snapshot younger than the locks on the claimed cursors. Offsets are dense but for what
--- retention took away in front of the head, so a range of offsets bounds the read.
+CREATE FUNCTION queen.log_pop_take(req queen.log_pop_request, partition_id uuid,
+                                   first_offset bigint, last_offset bigint, messages bigint)
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    instant timestamptz := clock_timestamp();
+BEGIN
+    IF req.auto_ack THEN
+        UPDATE queen.log_consumers c
+           SET committed = last_offset, total_consumed = c.total_consumed + messages,
+               batch_end = NULL, worker_id = NULL, lease_expires_at = NULL
+         WHERE c.partition_id = log_pop_take.partition_id AND c.consumer_group = req.consumer_group;
+    ELSE
+        UPDATE queen.log_consumers c
+           SET batch_end = last_offset, worker_id = req.worker_id,
+               lease_acquired_at = instant, lease_expires_at = instant + req.lease,
+               attempt_count = CASE WHEN c.attempt_offset = first_offset
+                                    THEN c.attempt_count + 1 ELSE 1 END,
+               attempt_offset = first_offset
+         WHERE c.partition_id = log_pop_take.partition_id AND c.consumer_group = req.consumer_group;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION queen.log_pop_take(queen.log_pop_request, uuid, bigint, bigint, bigint) IS
+    'Leases a batch on a claimed cursor, or passes it with auto_ack. The cursor of a lease stays where it is, also when the batch starts behind a gap';
+
+-- The read is one statement, in a snapshot younger than the locks on the claimed cursors. Offsets
+-- are dense but for what retention took away in front of the head, so a range of offsets bounds it.
+-- OFFSET 0 keeps each sub-query a probe or a range scan of a primary key.
 CREATE FUNCTION queen.log_pop_deliver(req queen.log_pop_request, claimed uuid[], budget int)
 RETURNS TABLE (partition_id uuid, partition text, base_offset bigint, end_offset bigint,
                first_offset bigint, last_offset bigint, created_at timestamptz, attempt int,
@@ -351,60 +381,68 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     instant timestamptz := clock_timestamp();
+    slice   record;
 BEGIN
-    RETURN QUERY
-    WITH ready AS MATERIALIZED (
-        SELECT k.ord, p.id, p.name, h.base_offset AS head,
-               greatest(h.base_offset, c.committed + 1) AS start
-          FROM unnest(claimed) WITH ORDINALITY AS k (id, ord)
-          JOIN queen.log_consumers c
-            ON c.partition_id = k.id AND c.consumer_group = req.consumer_group
-          JOIN queen.log_partitions p ON p.id = k.id
-         CROSS JOIN LATERAL queen.log_head(p.id, c.committed + 1) h
-         WHERE queen.log_ready_at(h.created_at,
-                                  p.last_offset - greatest(h.base_offset, c.committed + 1) + 1,
-                                  req.batch, req.delay, req.hold) <= instant
-    ), slices AS MATERIALIZED (
-        SELECT r.ord, r.id, r.name, s.base_offset, s.end_offset, s.created_at, s.blob,
-               greatest(s.base_offset, r.start) AS first_offset,
-               coalesce(sum(s.end_offset - greatest(s.base_offset, r.start) + 1)
-                            OVER (ORDER BY r.ord, s.base_offset
-                                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
-          FROM ready r
-          JOIN queen.log_segments s
-            ON s.partition_id = r.id
-           AND s.base_offset >= r.head AND s.base_offset < r.start + budget
-           AND (req.delay = interval '0' OR s.created_at <= instant - req.delay)
-    ), taken AS MATERIALIZED (
-        SELECT s.*, least(s.end_offset, s.first_offset + budget - s.before::bigint - 1) AS last_offset
-          FROM slices s
-         WHERE s.before < budget
-    ), spans AS (
-        SELECT t.id, min(t.first_offset) AS first_offset, max(t.last_offset) AS last_offset,
-               sum(t.last_offset - t.first_offset + 1)::bigint AS messages
+    FOR slice IN
+        WITH ready AS MATERIALIZED (
+            SELECT k.ord, k.id, p.name, h.base_offset AS head,
+                   greatest(h.base_offset, c.committed + 1) AS start,
+                   c.attempt_offset, c.attempt_count
+              FROM unnest(claimed) WITH ORDINALITY AS k (id, ord)
+             CROSS JOIN LATERAL (
+                   SELECT d.committed, d.attempt_offset, d.attempt_count
+                     FROM queen.log_consumers d
+                    WHERE d.partition_id = k.id AND d.consumer_group = req.consumer_group
+                   OFFSET 0) c
+             CROSS JOIN LATERAL (
+                   SELECT q.name, q.last_offset FROM queen.log_partitions q WHERE q.id = k.id
+                   OFFSET 0) p
+             CROSS JOIN LATERAL queen.log_head(k.id, c.committed + 1) h
+             WHERE queen.log_ready_at(h.created_at,
+                                      p.last_offset - greatest(h.base_offset, c.committed + 1) + 1,
+                                      req.batch, req.delay, req.hold) <= instant
+        ), slices AS MATERIALIZED (
+            SELECT r.*, s.*, greatest(s.base_offset, r.start) AS first_offset,
+                   coalesce(sum(s.end_offset - greatest(s.base_offset, r.start) + 1)
+                                OVER (ORDER BY r.ord, s.base_offset
+                                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint
+                       AS before
+              FROM ready r
+             CROSS JOIN LATERAL (
+                   SELECT t.base_offset, t.end_offset, t.created_at, t.blob
+                     FROM queen.log_segments t
+                    WHERE t.partition_id = r.id
+                      AND t.base_offset >= r.head AND t.base_offset < r.start + budget
+                      AND (req.delay = interval '0' OR t.created_at <= instant - req.delay)
+                   OFFSET 0) s
+        ), taken AS MATERIALIZED (
+            SELECT s.*, least(s.end_offset, s.first_offset + budget - s.before - 1) AS last_offset
+              FROM slices s
+             WHERE s.before < budget
+        )
+        SELECT t.*, min(t.first_offset) OVER batch AS batch_first,
+               max(t.last_offset) OVER batch AS batch_last,
+               (sum(t.last_offset - t.first_offset + 1) OVER batch)::bigint AS messages
           FROM taken t
-         GROUP BY t.id
-    ), moved AS (
-        UPDATE queen.log_consumers c
-           SET committed         = CASE WHEN req.auto_ack THEN s.last_offset ELSE c.committed END,
-               total_consumed    = c.total_consumed + CASE WHEN req.auto_ack THEN s.messages ELSE 0 END,
-               batch_end         = CASE WHEN req.auto_ack THEN NULL ELSE s.last_offset END,
-               worker_id         = CASE WHEN req.auto_ack THEN NULL ELSE req.worker_id END,
-               lease_acquired_at = CASE WHEN req.auto_ack THEN NULL ELSE instant END,
-               lease_expires_at  = CASE WHEN req.auto_ack THEN NULL ELSE instant + req.lease END,
-               attempt_offset    = CASE WHEN req.auto_ack THEN c.attempt_offset ELSE s.first_offset END,
-               attempt_count     = CASE WHEN req.auto_ack THEN c.attempt_count
-                                        WHEN c.attempt_offset = s.first_offset THEN c.attempt_count + 1
-                                        ELSE 1 END
-          FROM spans s
-         WHERE c.partition_id = s.id AND c.consumer_group = req.consumer_group
-        RETURNING c.partition_id, CASE WHEN req.auto_ack THEN 1 ELSE c.attempt_count END AS attempt
-    )
-    SELECT t.id, t.name, t.base_offset, t.end_offset, t.first_offset, t.last_offset, t.created_at,
-           m.attempt, t.blob
-      FROM taken t
-      JOIN moved m ON m.partition_id = t.id
-     ORDER BY t.ord, t.base_offset;
+        WINDOW batch AS (PARTITION BY t.ord)
+         ORDER BY t.ord, t.base_offset
+    LOOP
+        partition_id := slice.id;
+        partition := slice.name;
+        base_offset := slice.base_offset;
+        end_offset := slice.end_offset;
+        first_offset := slice.first_offset;
+        last_offset := slice.last_offset;
+        created_at := slice.created_at;
+        attempt := CASE WHEN NOT req.auto_ack AND slice.attempt_offset = slice.batch_first
+                        THEN slice.attempt_count + 1 ELSE 1 END;
+        blob := slice.blob;
+        RETURN NEXT;
+        IF slice.last_offset = slice.batch_last THEN
+            PERFORM queen.log_pop_take(req, slice.id, slice.batch_first, slice.batch_last,
+                                       slice.messages);
+        END IF;
+    END LOOP;
 END
 $$;
 COMMENT ON FUNCTION queen.log_pop_deliver(queen.log_pop_request, uuid[], int) IS
@@ -413,14 +451,18 @@ COMMENT ON FUNCTION queen.log_pop_deliver(queen.log_pop_request, uuid[], int) IS
 -- Both facts, the last offset and that there is no segment at all, come from one snapshot.
 CREATE FUNCTION queen.log_pop_seal(req queen.log_pop_request, claimed uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    empty   uuid;
 BEGIN
-    UPDATE queen.log_consumers c
-       SET committed = p.last_offset, batch_end = NULL, worker_id = NULL, lease_expires_at = NULL
-      FROM unnest(claimed) AS k (id)
-      JOIN queen.log_partitions p ON p.id = k.id
-     WHERE c.partition_id = k.id AND c.consumer_group = req.consumer_group
-       AND c.committed < p.last_offset
-       AND NOT EXISTS (SELECT FROM queen.log_segments s WHERE s.partition_id = p.id);
+    FOREACH empty IN ARRAY claimed LOOP
+        UPDATE queen.log_consumers c
+           SET committed = p.last_offset, batch_end = NULL, worker_id = NULL, lease_expires_at = NULL
+          FROM queen.log_partitions p
+         WHERE p.id = empty
+           AND c.partition_id = empty AND c.consumer_group = req.consumer_group
+           AND c.committed < p.last_offset
+           AND NOT EXISTS (SELECT FROM queen.log_segments s WHERE s.partition_id = p.id);
+    END LOOP;
 END
 $$;
 COMMENT ON FUNCTION queen.log_pop_seal(queen.log_pop_request, uuid[]) IS
@@ -603,6 +645,7 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
+SET enable_material = off
 SET enable_bitmapscan = off
 SET jit = off
 AS $$
