@@ -39,8 +39,9 @@ END;
 COMMENT ON FUNCTION queen.log_ack_problem(uuid, uuid, text, int, text, text) IS
     'Why these do not make an entry of an acknowledgement; NULL when they do';
 
--- Here and below OFFSET 0 keeps a sub-query in one piece: a probe or a range scan of a primary key
--- for each row before it, whatever the planner believes about the tables.
+-- Here and below every look-up in a table is a lateral sub-query that OFFSET 0 keeps in one piece:
+-- a probe or a range scan of a primary key for each row before it, whatever the planner believes
+-- about the tables.
 CREATE FUNCTION queen.log_ack_keys(items queen.log_ack_item[])
 RETURNS TABLE (tenant_id uuid, partition_id uuid, consumer_group text)
 LANGUAGE sql STABLE
@@ -49,11 +50,12 @@ BEGIN ATOMIC
       FROM (SELECT DISTINCT i.tenant_id, i.partition_id, i.consumer_group
               FROM unnest(items) i) k
      CROSS JOIN LATERAL (
-           SELECT
-             FROM queen.log_partitions p
-             JOIN queen.queues q ON q.id = p.queue_id
-            WHERE p.id = k.partition_id AND q.tenant_id = k.tenant_id AND q.deleted_at IS NULL
-           OFFSET 0) t;
+           SELECT p.queue_id FROM queen.log_partitions p WHERE p.id = k.partition_id
+           OFFSET 0) p
+     CROSS JOIN LATERAL (
+           SELECT r.tenant_id, r.deleted_at FROM queen.queues r WHERE r.id = p.queue_id
+           OFFSET 0) q
+     WHERE q.tenant_id = k.tenant_id AND q.deleted_at IS NULL;
 END;
 COMMENT ON FUNCTION queen.log_ack_keys(queen.log_ack_item[]) IS
     'Keys of the cursors that the items name, less those on partitions of another tenant or of a deleted queue';
@@ -129,34 +131,48 @@ END;
 COMMENT ON FUNCTION queen.log_ack_at(queen.log_ack_item, bigint) IS
     'The item with its offset';
 
--- The three searches join hashes with items by hash. Concatenation with nothing fetches an
--- out-of-line value once instead of once per hash.
+CREATE FUNCTION queen.log_sidecar(partition_id uuid, first_base bigint, last_base bigint)
+RETURNS TABLE (message_offset bigint, h bytea)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT t.base_offset + u.idx, u.h
+      FROM (SELECT x.base_offset, x.hashes || ''::bytea AS hashes
+              FROM queen.log_txns x
+             WHERE x.partition_id = log_sidecar.partition_id
+               AND x.base_offset BETWEEN first_base AND last_base
+            OFFSET 0) t
+     CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u;
+END;
+COMMENT ON FUNCTION queen.log_sidecar(uuid, bigint, bigint) IS
+    'The hash of each message in the sidecar rows with these bases. Fetches an out-of-line value once, by the concatenation with nothing, and not once per hash';
+
+-- In the three searches the hashes are gathered first and then meet the items in a hash join.
 
 CREATE FUNCTION queen.log_ack_in_batch(items queen.log_ack_item[]) RETURNS queen.log_ack_item[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, t.base_offset + u.idx)
-          FROM queen.log_ack_cursors(items) c
-         CROSS JOIN LATERAL (
-               SELECT x.base_offset, x.hashes || ''::bytea AS hashes
-                 FROM queen.log_txns x
-                WHERE x.partition_id = c.partition_id
-                  AND x.base_offset >= coalesce((SELECT b.base_offset
-                                                   FROM queen.log_txns b
-                                                  WHERE b.partition_id = c.partition_id
-                                                    AND b.base_offset <= c.committed + 1
-                                                  ORDER BY b.base_offset DESC
-                                                  LIMIT 1), 0)
-                  AND x.base_offset <= coalesce(c.batch_end, 9223372036854775807)
-               OFFSET 0) t
-         CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
+        SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, m.message_offset)
+          FROM (SELECT c.partition_id, c.consumer_group, t.message_offset, t.h
+                  FROM queen.log_ack_cursors(items) c
+                 CROSS JOIN LATERAL (
+                       SELECT coalesce(max(l.base_offset), 0) AS base_offset
+                         FROM (SELECT b.base_offset
+                                 FROM queen.log_txns b
+                                WHERE b.partition_id = c.partition_id
+                                  AND b.base_offset <= c.committed + 1
+                                ORDER BY b.base_offset DESC
+                                LIMIT 1) l) f
+                 CROSS JOIN LATERAL queen.log_sidecar(
+                       c.partition_id, f.base_offset,
+                       coalesce(c.batch_end, 9223372036854775807)) t
+                 WHERE t.message_offset > c.committed
+                   AND (c.batch_end IS NULL OR t.message_offset <= c.batch_end)
+                OFFSET 0) m
           JOIN unnest(items) i
-            ON i.hash = u.h
-           AND i.partition_id = c.partition_id AND i.consumer_group = c.consumer_group
-         WHERE t.base_offset + u.idx > c.committed
-           AND (c.batch_end IS NULL OR t.base_offset + u.idx <= c.batch_end)
-         ORDER BY i.entry, t.base_offset + u.idx);
+            ON i.hash = m.h
+           AND i.partition_id = m.partition_id AND i.consumer_group = m.consumer_group
+         ORDER BY i.entry, m.message_offset);
 END
 $$;
 COMMENT ON FUNCTION queen.log_ack_in_batch(queen.log_ack_item[]) IS
@@ -189,14 +205,11 @@ BEGIN
             EXIT WHEN low IS NULL;
             hits := ARRAY(
                 SELECT DISTINCT i.entry
-                  FROM (SELECT x.base_offset, x.hashes || ''::bytea AS hashes
-                          FROM queen.log_txns x
-                         WHERE x.partition_id = spot.partition_id
-                           AND x.base_offset BETWEEN low AND high
-                        OFFSET 0) t
-                 CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
-                  JOIN unnest(sought) i ON i.hash = u.h
-                 WHERE t.base_offset + u.idx <= spot.committed);
+                  FROM (SELECT t.h
+                          FROM queen.log_sidecar(spot.partition_id, low, high) t
+                         WHERE t.message_offset <= spot.committed
+                        OFFSET 0) m
+                  JOIN unnest(sought) i ON i.hash = m.h);
             RETURN QUERY SELECT h FROM unnest(hits) h;
             sought := queen.log_ack_except(sought, hits);
             high := low - 1;
@@ -212,24 +225,26 @@ CREATE FUNCTION queen.log_ack_in_segments(items queen.log_ack_item[]) RETURNS qu
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, t.base_offset + u.idx)
-          FROM queen.log_ack_cursors(items) c
-         CROSS JOIN LATERAL queen.log_head(c.partition_id, c.committed + 1) h
-         CROSS JOIN LATERAL (
-               SELECT s.base_offset,
-                      CASE WHEN queen.log_segment_error(
-                                    s.blob, (s.end_offset - s.base_offset + 1)::int) IS NULL
-                           THEN queen.log_segment_hashes(s.blob) END AS hashes
-                 FROM queen.log_segments s
-                WHERE s.partition_id = c.partition_id
-                  AND s.base_offset BETWEEN h.base_offset AND c.batch_end
-               OFFSET 0) t
-         CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
+        SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, m.message_offset)
+          FROM (SELECT c.partition_id, c.consumer_group, t.base_offset + u.idx AS message_offset, u.h
+                  FROM queen.log_ack_cursors(items) c
+                 CROSS JOIN LATERAL queen.log_head(c.partition_id, c.committed + 1) h
+                 CROSS JOIN LATERAL (
+                       SELECT s.base_offset,
+                              CASE WHEN queen.log_segment_error(
+                                            s.blob, (s.end_offset - s.base_offset + 1)::int) IS NULL
+                                   THEN queen.log_segment_hashes(s.blob) END AS hashes
+                         FROM queen.log_segments s
+                        WHERE s.partition_id = c.partition_id
+                          AND s.base_offset BETWEEN h.base_offset AND c.batch_end
+                       OFFSET 0) t
+                 CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
+                 WHERE t.base_offset + u.idx > c.committed AND t.base_offset + u.idx <= c.batch_end
+                OFFSET 0) m
           JOIN unnest(items) i
-            ON i.hash = u.h
-           AND i.partition_id = c.partition_id AND i.consumer_group = c.consumer_group
-         WHERE t.base_offset + u.idx > c.committed AND t.base_offset + u.idx <= c.batch_end
-         ORDER BY i.entry, t.base_offset + u.idx);
+            ON i.hash = m.h
+           AND i.partition_id = m.partition_id AND i.consumer_group = m.consumer_group
+         ORDER BY i.entry, m.message_offset);
 END
 $$;
 COMMENT ON FUNCTION queen.log_ack_in_segments(queen.log_ack_item[]) IS
@@ -313,18 +328,20 @@ BEGIN
               FROM named n
              GROUP BY n.partition_id, n.consumer_group, n.signal
         )
-        SELECT a.*, s.*
+        SELECT a.*, c.committed, c.batch_end, c.batch_retry_count,
+               p.name AS partition, p.last_offset, q.name AS queue, q.retry_limit,
+               q.dead_letter_queue OR q.dlq_after_max_retries AS letters
           FROM acks a
          CROSS JOIN LATERAL (
-               SELECT q.name AS queue, q.retry_limit,
-                      q.dead_letter_queue OR q.dlq_after_max_retries AS letters,
-                      p.name AS partition, p.last_offset,
-                      c.committed, c.batch_end, c.batch_retry_count
-                 FROM queen.log_consumers c
-                 JOIN queen.log_partitions p ON p.id = c.partition_id
-                 JOIN queen.queues q ON q.id = p.queue_id
-                WHERE c.partition_id = a.partition_id AND c.consumer_group = a.consumer_group
-               OFFSET 0) s
+               SELECT * FROM queen.log_consumers d
+                WHERE d.partition_id = a.partition_id AND d.consumer_group = a.consumer_group
+               OFFSET 0) c
+         CROSS JOIN LATERAL (
+               SELECT * FROM queen.log_partitions r WHERE r.id = a.partition_id
+               OFFSET 0) p
+         CROSS JOIN LATERAL (
+               SELECT * FROM queen.queues r WHERE r.id = p.queue_id
+               OFFSET 0) q
     LOOP
         action := CASE
             WHEN ack.batch_end IS NULL THEN 'advance'
@@ -513,7 +530,8 @@ $$;
 COMMENT ON FUNCTION queen.log_ack_apply(queen.log_ack_item[], boolean) IS
     'Does what log_ack answers, in no particular order';
 
--- About the planner's settings see log_pop; the joins of this file are pinned by their shape.
+-- About the planner's settings see log_pop. Lateral look-ups run as nested loops even so; the joins
+-- that remain, of items with items, are of unknown size and must be hash joins.
 CREATE FUNCTION queen.log_ack(tenants uuid[], partition_ids uuid[], groups text[], workers uuid[],
                               calls int[], transaction_ids text[], statuses text[], errors text[],
                               wait boolean)
@@ -523,6 +541,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_nestloop = off
 SET enable_bitmapscan = off
 SET jit = off
 AS $$

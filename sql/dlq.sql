@@ -18,11 +18,10 @@ BEGIN
     PERFORM queen.log_guard();
     SELECT c.* INTO place
       FROM queen.log_consumers c
-      JOIN queen.log_partitions p ON p.id = c.partition_id
-      JOIN queen.queues q ON q.id = p.queue_id AND q.tenant_id = tenant AND q.deleted_at IS NULL
      WHERE c.partition_id = log_quarantine.partition_id
        AND c.consumer_group = log_quarantine.consumer_group
-       FOR NO KEY UPDATE OF c;
+       AND queen.log_tenant(c.partition_id) = tenant
+       FOR NO KEY UPDATE;
     SELECT s.* INTO segment
       FROM queen.log_segments s
      WHERE s.partition_id = log_quarantine.partition_id

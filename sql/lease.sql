@@ -1,9 +1,25 @@
 -- Leases: renewal, and giving them back.
 --
--- Both lock cursors only, ascending by (partition, group).
+-- Both lock cursors only.
 
--- Without partition_ids this is a scan of all cursors: no index on worker_id exists, because it
--- would have to follow every claim.
+-- Two probes of primary keys, which a join would not be for certain.
+CREATE FUNCTION queen.log_tenant(partition_id uuid) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT q.tenant_id
+              FROM queen.queues q
+             WHERE q.id = (SELECT p.queue_id
+                             FROM queen.log_partitions p
+                            WHERE p.id = log_tenant.partition_id)
+               AND q.deleted_at IS NULL);
+END
+$$;
+COMMENT ON FUNCTION queen.log_tenant(uuid) IS
+    'The tenant that owns a partition; NULL when there is none, or its queue is deleted';
+
+-- Several cursors are locked in one order, ascending by (partition, group). Without partition_ids
+-- this is a scan of all cursors: no index on worker_id exists, because it would have to follow
+-- every claim.
 CREATE FUNCTION queen.log_renew(tenant uuid, worker uuid, seconds int, partition_ids uuid[],
                                 OUT renewed int, OUT expires_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -23,13 +39,11 @@ BEGIN
     WITH held AS (
         SELECT c.partition_id, c.consumer_group
           FROM queen.log_consumers c
-          JOIN queen.log_partitions p ON p.id = c.partition_id
-          JOIN queen.queues q
-            ON q.id = p.queue_id AND q.tenant_id = tenant AND q.deleted_at IS NULL
          WHERE c.partition_id = ANY (partition_ids) AND c.worker_id = worker
            AND c.lease_expires_at >= clock_timestamp()
+           AND queen.log_tenant(c.partition_id) = tenant
          ORDER BY c.partition_id, c.consumer_group COLLATE "C"
-           FOR NO KEY UPDATE OF c
+           FOR NO KEY UPDATE
     ), extended AS (
         UPDATE queen.log_consumers c
            SET lease_expires_at = greatest(c.lease_expires_at,
@@ -51,40 +65,41 @@ CREATE FUNCTION queen.log_release(tenants uuid[], partition_ids uuid[], groups t
 RETURNS TABLE (entry int, released boolean, queue text, partition text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
 AS $$
-#variable_conflict use_column
+DECLARE
+    lease   record;
 BEGIN
     PERFORM queen.log_guard();
     PERFORM queen.log_check_arrays(cardinality(tenants), cardinality(partition_ids),
                                    cardinality(groups), cardinality(workers));
-    RETURN QUERY
-    WITH entries AS MATERIALIZED (
+    FOR lease IN
         SELECT *
           FROM unnest(tenants, partition_ids, groups, workers) WITH ORDINALITY
-               AS u (tenant_id, partition_id, consumer_group, worker_id, entry)
-    ), held AS MATERIALIZED (
-        SELECT c.partition_id, c.consumer_group, c.worker_id, q.tenant_id, q.name,
-               p.name AS partition
-          FROM queen.log_consumers c
-          JOIN queen.log_partitions p ON p.id = c.partition_id
-          JOIN queen.queues q ON q.id = p.queue_id AND q.deleted_at IS NULL
-         WHERE (q.tenant_id, c.partition_id, c.consumer_group, c.worker_id) IN
-               (SELECT e.tenant_id, e.partition_id, e.consumer_group, e.worker_id FROM entries e)
-         ORDER BY c.partition_id, c.consumer_group COLLATE "C"
-           FOR NO KEY UPDATE OF c SKIP LOCKED
-    ), freed AS (
-        UPDATE queen.log_consumers c
-           SET worker_id = NULL, lease_expires_at = NULL, batch_end = NULL
-          FROM held h
-         WHERE c.partition_id = h.partition_id AND c.consumer_group = h.consumer_group
-        RETURNING h.*
-    )
-    SELECT e.entry::int, f.name IS NOT NULL, f.name::text, f.partition
-      FROM entries e
-      LEFT JOIN freed f
-        ON f.tenant_id = e.tenant_id AND f.partition_id = e.partition_id
-       AND f.consumer_group = e.consumer_group AND f.worker_id = e.worker_id
-     ORDER BY e.entry;
+               AS u (tenant_id, partition_id, consumer_group, worker_id, ord)
+         ORDER BY u.ord
+    LOOP
+        PERFORM FROM queen.log_consumers c
+          WHERE c.partition_id = lease.partition_id AND c.consumer_group = lease.consumer_group
+            AND c.worker_id = lease.worker_id
+            AND queen.log_tenant(c.partition_id) = lease.tenant_id
+            FOR NO KEY UPDATE SKIP LOCKED;
+        entry := lease.ord;
+        released := FOUND;
+        queue := NULL;
+        partition := NULL;
+        IF released THEN
+            UPDATE queen.log_consumers c
+               SET worker_id = NULL, lease_expires_at = NULL, batch_end = NULL
+             WHERE c.partition_id = lease.partition_id AND c.consumer_group = lease.consumer_group;
+            SELECT q.name, p.name INTO queue, partition
+              FROM queen.log_partitions p
+              JOIN queen.queues q ON q.id = p.queue_id
+             WHERE p.id = lease.partition_id;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
 END
 $$;
 COMMENT ON FUNCTION queen.log_release(uuid[], uuid[], text[], uuid[]) IS
