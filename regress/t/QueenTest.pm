@@ -320,11 +320,16 @@ use strict;
 use warnings;
 use IO::Select;
 use IO::Socket::INET;
+use Socket 'SO_RCVBUF';
 
 sub new
 {
-    my ($class, $port) = @_;
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port)
+    my ($class, $port, %options) = @_;    # rcvbuf: bytes that the kernel may buffer
+    my $rcvbuf = $options{rcvbuf};
+    my $socket = IO::Socket::INET->new(
+        PeerAddr => '127.0.0.1',
+        PeerPort => $port,
+        Sockopts => [ $rcvbuf ? [ SO_RCVBUF, $rcvbuf ] : () ])
       or die "cannot connect to port $port: $@";
     return bless { socket => $socket, buffer => '' }, $class;
 }
