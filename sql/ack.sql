@@ -226,7 +226,8 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
         SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, m.message_offset)
-          FROM (SELECT c.partition_id, c.consumer_group, t.base_offset + u.idx AS message_offset, u.h
+          FROM (SELECT c.partition_id, c.consumer_group, t.base_offset + u.idx AS message_offset,
+                       u.h
                   FROM queen.log_ack_cursors(items) c
                  CROSS JOIN LATERAL queen.log_head(c.partition_id, c.committed + 1) h
                  CROSS JOIN LATERAL (
@@ -316,7 +317,8 @@ BEGIN
                          AND (n.signal IS NULL OR n.message_offset < n.signal)) AS done,
                    min(n.status COLLATE "C") FILTER (
                        WHERE n.status <> 'completed' AND n.message_offset = n.signal) AS kind,
-                   min(n.transaction_id) FILTER (WHERE n.message_offset = n.signal) AS transaction_id,
+                   min(n.transaction_id) FILTER (
+                       WHERE n.message_offset = n.signal) AS transaction_id,
                    coalesce((array_agg(n.error ORDER BY n.entry) FILTER (
                                 WHERE n.status <> 'completed' AND n.message_offset = n.signal
                                   AND n.error <> ''))[1],
@@ -368,7 +370,8 @@ BEGIN
                attempt_count     = CASE WHEN NOT reset THEN c.attempt_count ELSE 0 END,
                -- The rest of a batch stays a batch that has been delivered before.
                attempt_offset    = CASE WHEN reset THEN NULL
-                                        WHEN action <> 'drop' AND target > c.committed THEN target + 1
+                                        WHEN action <> 'drop' AND target > c.committed
+                                            THEN target + 1
                                         ELSE c.attempt_offset END
          WHERE c.partition_id = ack.partition_id AND c.consumer_group = ack.consumer_group;
         IF action = 'bury' THEN
@@ -410,7 +413,8 @@ BEGIN
                 OR queen.log_lease_free(c.worker_id, c.lease_expires_at, instant)));
     IF cardinality(fenced) > 0 THEN
         RETURN QUERY
-        SELECT f, false, 'invalid or expired lease', false, false, false, NULL::text, NULL::text, false
+        SELECT f, false, 'invalid or expired lease', false, false, false, NULL::text, NULL::text,
+               false
           FROM unnest(fenced) f;
         items := queen.log_ack_except(items, fenced);
     END IF;
@@ -434,7 +438,8 @@ BEGIN
             ARRAY(SELECT i FROM unnest(items) i WHERE i.worker_id IS NOT NULL));
         items := queen.log_ack_except(items, ARRAY(SELECT p.entry FROM unnest(placed) p));
         RETURN QUERY
-        SELECT i.entry, false, 'unresolved transaction id', false, false, false, NULL::text, NULL::text, false
+        SELECT i.entry, false, 'unresolved transaction id', false, false, false, NULL::text,
+               NULL::text, false
           FROM unnest(items) i;
     END IF;
 
@@ -520,8 +525,8 @@ BEGIN
 
     FOR round IN 1..coalesce((SELECT max(o.turn) FROM unnest(owned) o), 0) LOOP
         RETURN QUERY
-        SELECT t.entry, t.success, t.error, t.lease_released, t.dlq, t.noop, false, t.queue, t.partition,
-               t.more
+        SELECT t.entry, t.success, t.error, t.lease_released, t.dlq, t.noop, false, t.queue,
+               t.partition, t.more
           FROM queen.log_ack_turn(ARRAY(SELECT o FROM unnest(owned) o
                                          WHERE o.turn = round)) t;
     END LOOP;

@@ -299,15 +299,16 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT d.id, d.pending
-      FROM (SELECT p.id, p.last_offset - greatest(coalesce(c.committed, -1), p.log_start - 1) AS pending,
-                   coalesce(c.committed, -1) AS committed
+      FROM (SELECT p.id, coalesce(c.committed, -1) AS committed,
+                   p.last_offset - greatest(coalesce(c.committed, -1), p.log_start - 1) AS pending
               FROM queen.log_pop_scope(req.queue_id, req.partition_id, since) p
               LEFT JOIN queen.log_consumers c
                 ON c.partition_id = p.id AND c.consumer_group = req.consumer_group
              WHERE p.last_offset > coalesce(c.committed, -1)
                AND queen.log_lease_free(c.worker_id, c.lease_expires_at, instant)) d
      WHERE NOT deferring
-        OR coalesce((SELECT queen.log_ready_at(h.created_at, d.pending, req.batch, req.delay, req.hold)
+        OR coalesce((SELECT queen.log_ready_at(h.created_at, d.pending, req.batch, req.delay,
+                                               req.hold)
                        FROM queen.log_head(d.id, d.committed + 1) h) <= instant, true)
      ORDER BY random()
      LIMIT most;
@@ -456,7 +457,8 @@ DECLARE
 BEGIN
     FOREACH empty IN ARRAY claimed LOOP
         UPDATE queen.log_consumers c
-           SET committed = p.last_offset, batch_end = NULL, worker_id = NULL, lease_expires_at = NULL
+           SET committed = p.last_offset,
+               batch_end = NULL, worker_id = NULL, lease_expires_at = NULL
           FROM queen.log_partitions p
          WHERE p.id = empty
            AND c.partition_id = empty AND c.consumer_group = req.consumer_group
@@ -471,23 +473,27 @@ COMMENT ON FUNCTION queen.log_pop_seal(queen.log_pop_request, uuid[]) IS
 CREATE FUNCTION queen.log_pop_retry_at(req queen.log_pop_request) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 DECLARE
-    instant timestamptz := clock_timestamp();
-    since   timestamptz := queen.log_search_floor(req.queue_id, req.consumer_group);
+    instant   timestamptz := clock_timestamp();
+    since     timestamptz := queen.log_search_floor(req.queue_id, req.consumer_group);
+    deferring boolean := greatest(req.delay, req.hold) > interval '0';
 BEGIN
     RETURN (
         SELECT min(CASE WHEN NOT queen.log_lease_free(d.worker_id, d.lease_expires_at, instant)
                             THEN d.lease_expires_at
                         ELSE greatest(
-                            queen.log_ready_at(h.created_at, d.pending, req.batch, req.delay, req.hold),
-                            instant + queen.log_contention_pause()) END)
+                            instant + queen.log_contention_pause(),
+                            (SELECT queen.log_ready_at(h.created_at, d.pending, req.batch,
+                                                       req.delay, req.hold)
+                               FROM queen.log_head(d.id, d.committed + 1) h
+                              WHERE deferring)) END)
           FROM (SELECT p.id, c.worker_id, c.lease_expires_at,
                        coalesce(c.committed, -1) AS committed,
-                       p.last_offset - greatest(coalesce(c.committed, -1), p.log_start - 1) AS pending
+                       p.last_offset - greatest(coalesce(c.committed, -1), p.log_start - 1)
+                           AS pending
                   FROM queen.log_pop_scope(req.queue_id, req.partition_id, since) p
                   LEFT JOIN queen.log_consumers c
                     ON c.partition_id = p.id AND c.consumer_group = req.consumer_group
-                 WHERE p.last_offset > coalesce(c.committed, -1)) d
-          LEFT JOIN LATERAL queen.log_head(d.id, d.committed + 1) h ON true);
+                 WHERE p.last_offset > coalesce(c.committed, -1)) d);
 END
 $$;
 COMMENT ON FUNCTION queen.log_pop_retry_at(queen.log_pop_request) IS
@@ -541,7 +547,8 @@ BEGIN
                     OR EXISTS (SELECT
                                  FROM queen.log_pop_scope(req.queue_id, NULL, since) p
                                  LEFT JOIN queen.log_consumers c
-                                   ON c.partition_id = p.id AND c.consumer_group = req.consumer_group
+                                   ON c.partition_id = p.id
+                                  AND c.consumer_group = req.consumer_group
                                 WHERE p.last_offset > coalesce(c.committed, -1))
                THEN w.last_empty_scan_at
                ELSE oldest END

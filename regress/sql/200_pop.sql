@@ -140,3 +140,6 @@ SELECT queen.log_pop(NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT queen.log_pop('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
 ROLLBACK;
+BEGIN;
+SELECT status FROM pg_temp.pop_rows('void');
+PREPARE TRANSACTION 'pop';

@@ -57,3 +57,6 @@ SELECT * FROM queen.log_ack('{}', '{}', '{}', '{}', '{}', '{a}', '{}', '{}', fal
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT * FROM queen.log_ack('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', false);
 ROLLBACK;
+BEGIN;
+SELECT * FROM queen.log_ack('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', false);
+PREPARE TRANSACTION 'ack';
