@@ -217,7 +217,11 @@ BEGIN
         RETURN '{}';
     END IF;
     IF req.consumer_group <> '__QUEUE_MODE__' THEN
-        SELECT m.subscription_timestamp INTO since
+        -- A subscription to what is new that is ahead of the clock: it stepped back, and stamps
+        -- after the subscription are less than it. Rather deliver too much than skip something.
+        SELECT CASE WHEN m.subscription_mode = 'new'
+                         AND m.subscription_timestamp > clock_timestamp()
+                    THEN '-infinity' ELSE m.subscription_timestamp END INTO since
           FROM queen.consumer_groups_metadata m
          WHERE m.queue_id = req.queue_id AND m.consumer_group = req.consumer_group
            AND m.partition_name = '';
@@ -273,14 +277,16 @@ END;
 COMMENT ON FUNCTION queen.log_pop_scope(uuid, uuid, timestamptz) IS
     'The partitions that a pop looks at';
 
--- last_write_at is at most a second old and is stamped before the commit: hence the slack.
+-- last_write_at is at most a second old and is stamped before the commit: hence the slack. A
+-- watermark that is ahead of the clock says nothing about what was written since it stepped back.
 CREATE FUNCTION queen.log_search_floor(queue_id uuid, consumer_group text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT w.last_empty_scan_at
                        FROM queen.consumer_watermarks w
                       WHERE w.queue_id = log_search_floor.queue_id
-                        AND w.consumer_group = log_search_floor.consumer_group), 'epoch')
+                        AND w.consumer_group = log_search_floor.consumer_group
+                        AND w.updated_at <= clock_timestamp()), 'epoch')
            - interval '2 minutes';
 END
 $$;
@@ -527,7 +533,7 @@ BEGIN
         RETURN;
     END IF;
 
-    IF mark.updated_at > clock_timestamp() - interval '30 seconds' THEN
+    IF mark.updated_at BETWEEN clock_timestamp() - interval '30 seconds' AND clock_timestamp() THEN
         RETURN;
     END IF;
     PERFORM FROM queen.consumer_watermarks w
@@ -543,6 +549,7 @@ BEGIN
     UPDATE queen.consumer_watermarks w
        SET updated_at = clock_timestamp(),
            last_empty_scan_at = CASE
+               WHEN w.updated_at > clock_timestamp() THEN 'epoch'
                WHEN oldest <= w.updated_at
                     OR EXISTS (SELECT
                                  FROM queen.log_pop_scope(req.queue_id, NULL, since) p
