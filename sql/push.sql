@@ -106,6 +106,7 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     verdicts queen.push_verdict[];
+    woken    boolean;                -- a log or a sidecar was empty
 BEGIN
     WITH allocated AS (
         UPDATE queen.log_partitions AS p
@@ -118,7 +119,7 @@ BEGIN
           FROM unnest(entries, targets, stamps) AS e (entry, target, stamp)
          WHERE p.id = e.target AND e.entry <> ALL (skipped)
         RETURNING e.entry, p.id, p.last_offset - counts[e.entry] + 1 AS base_offset,
-                  p.last_offset AS end_offset, e.stamp
+                  p.last_offset AS end_offset, e.stamp, p.log_start, p.txns_start
     ), segment AS (
         INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
         SELECT a.id, a.base_offset, a.end_offset, a.stamp, blobs[a.entry] FROM allocated AS a
@@ -127,9 +128,15 @@ BEGIN
         SELECT a.id, a.base_offset, a.end_offset, a.stamp, hashes[a.entry] FROM allocated AS a
     )
     SELECT array_agg(ROW (a.entry, 'queued', a.id, a.base_offset, a.stamp, NULL, NULL, NULL)
-                     ::queen.push_verdict)
-      INTO verdicts
+                     ::queen.push_verdict),
+           bool_or(a.base_offset IN (a.log_start, a.txns_start))
+      INTO verdicts, woken
       FROM allocated AS a;
+    IF woken THEN
+        PERFORM queen.log_enlist(array_agg(v.partition_id), array_agg(v.base_offset),
+                                 array_agg(v.created_at))
+           FROM unnest(verdicts) AS v;
+    END IF;
     RETURN verdicts;
 END
 $$;

@@ -36,15 +36,19 @@ BEGIN
            AND q.deleted_at IS NULL
          ORDER BY q.tenant_id, q.name COLLATE "C"
            FOR KEY SHARE
+    ), added AS (
+        INSERT INTO queen.log_partitions (queue_id, name)
+        SELECT l.id, e.partition
+          FROM unnest(tenants, queues, partitions) AS e (tenant, queue, partition)
+          JOIN live AS l ON l.tenant_id = e.tenant AND l.name = e.queue
+         WHERE e.partition <> '' AND queen.log_valid_name(e.partition)
+         GROUP BY l.id, e.partition
+         ORDER BY l.id, e.partition COLLATE "C"
+        ON CONFLICT DO NOTHING
+        RETURNING id, created_at
     )
-    INSERT INTO queen.log_partitions (queue_id, name)
-    SELECT l.id, e.partition
-      FROM unnest(tenants, queues, partitions) AS e (tenant, queue, partition)
-      JOIN live AS l ON l.tenant_id = e.tenant AND l.name = e.queue
-     WHERE e.partition <> '' AND queen.log_valid_name(e.partition)
-     GROUP BY l.id, e.partition
-     ORDER BY l.id, e.partition COLLATE "C"
-    ON CONFLICT DO NOTHING;
+    INSERT INTO queen.log_due (partition_id, idle_since)
+    SELECT a.id, a.created_at FROM added AS a;
 END
 $$;
 COMMENT ON FUNCTION queen.log_provision(uuid[], text[], text[]) IS

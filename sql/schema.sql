@@ -81,6 +81,30 @@ COMMENT ON COLUMN queen.log_partitions.last_created_at IS 'Stamp of the newest s
 COMMENT ON COLUMN queen.log_partitions.segments IS 'Live rows of log_segments, so that listings need not count them';
 COMMENT ON COLUMN queen.log_partitions.bytes IS 'Bytes of live blobs, so that listings need not read them';
 
+CREATE TABLE queen.log_due (
+    partition_id uuid PRIMARY KEY REFERENCES queen.log_partitions (id) ON DELETE CASCADE,
+    retention_at timestamptz,
+    purge_at     timestamptz,
+    idle_since   timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
+        vacuum_truncate = off);
+CREATE INDEX log_due_retention_idx ON queen.log_due (retention_at) WHERE retention_at IS NOT NULL;
+CREATE INDEX log_due_purge_idx ON queen.log_due (purge_at) WHERE purge_at IS NOT NULL;
+CREATE INDEX log_due_idle_idx ON queen.log_due (idle_since) WHERE idle_since IS NOT NULL;
+
+COMMENT ON TABLE queen.log_due IS 'Work list of the maintenance, one row per partition, protected by the partition''s row lock: a cycle reads what is due and not what exists';
+COMMENT ON COLUMN queen.log_due.retention_at IS 'When a segment may be due for deletion; NULL while the log is empty or no rule is active';
+COMMENT ON COLUMN queen.log_due.purge_at IS 'When a sidecar row is due for deletion; NULL while the sidecar is empty';
+COMMENT ON COLUMN queen.log_due.idle_since IS 'Since when the partition has been without messages; NULL while it holds some';
+
+CREATE TABLE queen.log_due_walks (
+    queue_id uuid PRIMARY KEY REFERENCES queen.queues (id) ON DELETE CASCADE,
+    after    text NOT NULL DEFAULT ''
+);
+
+COMMENT ON TABLE queen.log_due_walks IS 'Queues whose options became stricter: their partitions get new due times, one after the other';
+COMMENT ON COLUMN queen.log_due_walks.after IS 'Name of the last partition done';
+
 CREATE TABLE queen.log_segments (
     partition_id uuid NOT NULL REFERENCES queen.log_partitions (id) ON DELETE CASCADE,
     base_offset  bigint NOT NULL,
@@ -200,6 +224,8 @@ CREATE TABLE queen.retention_history (
     executed_at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+CREATE INDEX retention_history_time_idx ON queen.retention_history (executed_at);
+
 COMMENT ON TABLE queen.retention_history IS 'What retention deleted, one row per step';
 COMMENT ON COLUMN queen.retention_history.retention_type IS 'retention, completed_retention, max_wait_time_eviction or __partition_deleted__';
 
@@ -241,10 +267,11 @@ DO $$
 DECLARE
     relation text;
 BEGIN
-    FOREACH relation IN ARRAY ARRAY['queues', 'log_partitions', 'log_segments', 'log_txns',
-                                    'log_consumers', 'log_dlq', 'consumer_groups_metadata',
-                                    'consumer_watermarks', 'retention_history', 'system_state',
-                                    'message_traces', 'message_trace_names'] LOOP
+    FOREACH relation IN ARRAY ARRAY['queues', 'log_partitions', 'log_due', 'log_due_walks',
+                                    'log_segments', 'log_txns', 'log_consumers', 'log_dlq',
+                                    'consumer_groups_metadata', 'consumer_watermarks',
+                                    'retention_history', 'system_state', 'message_traces',
+                                    'message_trace_names'] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(
             pg_catalog.format('queen.%I', relation)::regclass, '');
     END LOOP;
