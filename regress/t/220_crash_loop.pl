@@ -8,7 +8,7 @@ use QueenTest 'wait_until';
 use Test::More;
 
 my @groups = qw(billing shipping);
-my $queen = QueenTest->new('crash');
+my $queen = QueenTest->new('crash', conf => "restart_after_crash = on\n");
 my $web = $queen->start_frontend(args => [ '--threads', 2 ]);
 my $load = QueenHistory::start(
     $queen,
@@ -47,7 +47,15 @@ for my $round (1 .. 10)
     $queen->node->start;
     wait_for_progress("crash $round of the server");
 }
-pass('the load goes on after each of 20 crashes');
+for my $round (1 .. 2)
+{
+    my $pid = $queen->sql(q{SELECT pid FROM pg_stat_activity WHERE usename = 'queen_web' ORDER BY query_start DESC LIMIT 1});
+    kill 'KILL', $pid;
+    wait_until(sub { !kill 0, $pid }, 'the backend is gone');
+    wait_until(sub { eval { stored() } }, 'the server is back');
+    wait_for_progress("kill $round of a backend");
+}
+pass('the load goes on after each of 22 crashes');
 
 $load->stop;
 cmp_ok($load->totals->{unknown}, '>', 0, 'requests were in flight when they came');
