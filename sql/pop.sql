@@ -259,23 +259,47 @@ $$;
 COMMENT ON FUNCTION queen.log_first_contact(queen.log_pop_request, uuid[]) IS
     'Adds the cursors that are missing on these partitions and returns the partitions it added one on. Those of another session''s first contact are passed over';
 
--- One branch is cut off when the plan starts: the named partition, or the queue's partitions that
--- were written since the floor.
-CREATE FUNCTION queen.log_pop_scope(queue_id uuid, partition_id uuid, written_since timestamptz)
-RETURNS TABLE (id uuid, log_start bigint, last_offset bigint)
+-- One branch is cut off when the plan starts: the named partition, or those of the queue that were
+-- written in the given time.
+CREATE FUNCTION queen.log_pending(queue_id uuid, partition_id uuid, consumer_group text,
+                                  since timestamptz, before timestamptz)
+RETURNS TABLE (id uuid, committed bigint, pending bigint, worker_id uuid,
+               lease_expires_at timestamptz)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT p.id, p.log_start, p.last_offset
-      FROM queen.log_partitions p
-     WHERE log_pop_scope.partition_id IS NULL
-       AND p.queue_id = log_pop_scope.queue_id AND p.last_write_at >= written_since
-    UNION ALL
-    SELECT p.id, p.log_start, p.last_offset
-      FROM queen.log_partitions p
-     WHERE p.id = log_pop_scope.partition_id;
+    SELECT p.id, coalesce(c.committed, -1),
+           p.last_offset - greatest(coalesce(c.committed, -1), p.log_start - 1),
+           c.worker_id, c.lease_expires_at
+      FROM (SELECT w.id, w.log_start, w.last_offset
+              FROM queen.log_partitions w
+             WHERE log_pending.partition_id IS NULL AND w.queue_id = log_pending.queue_id
+               AND w.last_write_at >= since AND w.last_write_at < before
+            UNION ALL
+            SELECT n.id, n.log_start, n.last_offset
+              FROM queen.log_partitions n
+             WHERE n.id = log_pending.partition_id) p
+      LEFT JOIN queen.log_consumers c
+        ON c.partition_id = p.id AND c.consumer_group = log_pending.consumer_group
+     WHERE p.last_offset > coalesce(c.committed, -1);
 END;
-COMMENT ON FUNCTION queen.log_pop_scope(uuid, uuid, timestamptz) IS
-    'The partitions that a pop looks at';
+COMMENT ON FUNCTION queen.log_pending(uuid, uuid, text, timestamptz, timestamptz) IS
+    'Partitions with offsets behind the group''s cursor, leased or not: the named one, or those of the queue last written from since to before. pending is an upper bound of what they hold';
+
+CREATE FUNCTION queen.log_pop_due(req queen.log_pop_request, since timestamptz, before timestamptz,
+                                  instant timestamptz)
+RETURNS TABLE (id uuid, pending bigint)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT d.id, d.pending
+      FROM queen.log_pending(req.queue_id, req.partition_id, req.consumer_group, since, before) d
+     WHERE queen.log_lease_free(d.worker_id, d.lease_expires_at, instant)
+       AND (greatest(req.delay, req.hold) = interval '0'
+            OR coalesce((SELECT queen.log_ready_at(h.created_at, d.pending, req.batch, req.delay,
+                                                   req.hold)
+                           FROM queen.log_head(d.id, d.committed + 1) h) <= instant, true));
+END;
+COMMENT ON FUNCTION queen.log_pop_due(queen.log_pop_request, timestamptz, timestamptz, timestamptz) IS
+    'Pending partitions without a live lease and with nothing that defers them';
 
 -- last_write_at is at most a second old and is stamped before the commit: hence the slack. A
 -- watermark that is ahead of the clock says nothing about what was written since it stepped back.
@@ -293,35 +317,37 @@ $$;
 COMMENT ON FUNCTION queen.log_search_floor(uuid, text) IS
     'No partition of the queue last written before this has work for the group';
 
+-- The search walks the index on the time of the last write and stops when it has enough. Every
+-- other one begins at the oldest, so that what waits longest is met; the others begin anywhere, so
+-- that partitions which are handed out in vain again and again do not hide the rest.
 CREATE FUNCTION queen.log_pop_candidates(req queen.log_pop_request)
 RETURNS TABLE (partition_id uuid, pending bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
-    instant   timestamptz := clock_timestamp();
-    since     timestamptz := queen.log_search_floor(req.queue_id, req.consumer_group);
-    deferring boolean := greatest(req.delay, req.hold) > interval '0';
-    most      int := CASE WHEN req.max_partitions <= 0 THEN 512
-                          ELSE greatest(64, least(4 * req.max_partitions::bigint, 512)) END;
+    instant timestamptz := clock_timestamp();
+    since   timestamptz := queen.log_search_floor(req.queue_id, req.consumer_group);
+    pivot   timestamptz := since;
+    most    int := CASE WHEN req.partition_id IS NOT NULL THEN 1
+                        WHEN req.max_partitions <= 0 THEN 512
+                        ELSE greatest(64, least(4 * req.max_partitions::bigint, 512)) END;
 BEGIN
+    IF req.partition_id IS NULL AND random() < 0.5 THEN
+        SELECT min(p.last_write_at) + random() * (max(p.last_write_at) - min(p.last_write_at))
+          INTO pivot
+          FROM queen.log_partitions p
+         WHERE p.queue_id = req.queue_id AND p.last_write_at >= since;
+    END IF;
     RETURN QUERY
     SELECT d.id, d.pending
-      FROM (SELECT p.id, coalesce(c.committed, -1) AS committed,
-                   p.last_offset - greatest(coalesce(c.committed, -1), p.log_start - 1) AS pending
-              FROM queen.log_pop_scope(req.queue_id, req.partition_id, since) p
-              LEFT JOIN queen.log_consumers c
-                ON c.partition_id = p.id AND c.consumer_group = req.consumer_group
-             WHERE p.last_offset > coalesce(c.committed, -1)
-               AND queen.log_lease_free(c.worker_id, c.lease_expires_at, instant)) d
-     WHERE NOT deferring
-        OR coalesce((SELECT queen.log_ready_at(h.created_at, d.pending, req.batch, req.delay,
-                                               req.hold)
-                       FROM queen.log_head(d.id, d.committed + 1) h) <= instant, true)
-     ORDER BY random()
-     LIMIT most;
+      FROM (SELECT * FROM queen.log_pop_due(req, pivot, 'infinity', instant)
+            UNION ALL
+            SELECT * FROM queen.log_pop_due(req, since, pivot, instant)
+            LIMIT most) d
+     ORDER BY random();
 END
 $$;
 COMMENT ON FUNCTION queen.log_pop_candidates(queen.log_pop_request) IS
-    'Partitions with undelivered messages, no live lease and nothing that defers them, in random order, with an upper bound of what they hold. Takes no lock';
+    'Partitions that are worth a claim, in random order, with an upper bound of what they hold. Takes no lock';
 
 CREATE FUNCTION queen.log_pop_claim(req queen.log_pop_request, wanted uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
@@ -492,14 +518,8 @@ BEGIN
                                                        req.delay, req.hold)
                                FROM queen.log_head(d.id, d.committed + 1) h
                               WHERE deferring)) END)
-          FROM (SELECT p.id, c.worker_id, c.lease_expires_at,
-                       coalesce(c.committed, -1) AS committed,
-                       p.last_offset - greatest(coalesce(c.committed, -1), p.log_start - 1)
-                           AS pending
-                  FROM queen.log_pop_scope(req.queue_id, req.partition_id, since) p
-                  LEFT JOIN queen.log_consumers c
-                    ON c.partition_id = p.id AND c.consumer_group = req.consumer_group
-                 WHERE p.last_offset > coalesce(c.committed, -1)) d);
+          FROM queen.log_pending(req.queue_id, req.partition_id, req.consumer_group, since,
+                                 'infinity') d);
 END
 $$;
 COMMENT ON FUNCTION queen.log_pop_retry_at(queen.log_pop_request) IS
@@ -552,11 +572,8 @@ BEGIN
                WHEN w.updated_at > clock_timestamp() THEN 'epoch'
                WHEN oldest <= w.updated_at
                     OR EXISTS (SELECT
-                                 FROM queen.log_pop_scope(req.queue_id, NULL, since) p
-                                 LEFT JOIN queen.log_consumers c
-                                   ON c.partition_id = p.id
-                                  AND c.consumer_group = req.consumer_group
-                                WHERE p.last_offset > coalesce(c.committed, -1))
+                                 FROM queen.log_pending(req.queue_id, NULL, req.consumer_group,
+                                                        since, 'infinity'))
                THEN w.last_empty_scan_at
                ELSE oldest END
      WHERE w.queue_id = req.queue_id AND w.consumer_group = req.consumer_group;

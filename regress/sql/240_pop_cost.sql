@@ -147,3 +147,13 @@ BEGIN;
 SELECT ids AS first_contact FROM pg_temp.pop('cost', 'deep', 'new', since => now() + interval '1 hour');
 SELECT * FROM pg_temp.reads;
 ROLLBACK;
+
+-- With a thousand partitions pending the search stops when it has enough to choose from.
+SELECT count(*) FROM pg_temp.pop('cost', NULL, 'wide', batch => 1);
+SELECT pg_stat_force_next_flush();
+BEGIN;
+SELECT count(*) FROM pg_temp.pop('cost', NULL, 'wide', batch => 1);
+SELECT relname, seq_scan, idx_tup_fetch < 150 AS bounded FROM pg_stat_xact_user_tables
+ WHERE schemaname = 'queen' AND relname IN ('log_partitions', 'log_segments', 'log_consumers')
+ ORDER BY relname COLLATE "C";
+ROLLBACK;
