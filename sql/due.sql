@@ -112,7 +112,9 @@ COMMENT ON FUNCTION queen.log_stricter(queen.queues, queen.queues) IS
 CREATE FUNCTION queen.log_start_walk() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO queen.log_due_walks (queue_id) VALUES (NEW.id)
+    INSERT INTO queen.log_due_walks (queue_id)
+    SELECT NEW.id
+     WHERE EXISTS (SELECT FROM queen.log_partitions AS p WHERE p.queue_id = NEW.id)
     ON CONFLICT (queue_id) DO UPDATE SET after = '';
     RETURN NULL;
 END

@@ -204,6 +204,18 @@ $$;
 COMMENT ON FUNCTION queen.log_subscribe(queen.log_pop_request) IS
     'First wildcard contact of a group with a queue: stores the durable subscription and seeds a cursor on every partition that exists. False when another session is at it';
 
+-- A subscription to what is new that is ahead of the clock: it stepped back, and stamps after the
+-- subscription are less than it. Rather deliver too much than skip something.
+CREATE FUNCTION queen.log_subscription_start(m queen.consumer_groups_metadata) RETURNS timestamptz
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT CASE WHEN m.subscription_mode = 'new'
+                     AND m.subscription_timestamp > pg_catalog.clock_timestamp()
+                THEN '-infinity' ELSE m.subscription_timestamp END;
+END;
+COMMENT ON FUNCTION queen.log_subscription_start(queen.consumer_groups_metadata) IS
+    'A group starts at the first segment stamped at or after this on partitions that it has not met';
+
 -- A partition that the group has not met: created after the subscription, or popped by name.
 CREATE FUNCTION queen.log_first_contact(req queen.log_pop_request, wanted uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
@@ -217,11 +229,7 @@ BEGIN
         RETURN '{}';
     END IF;
     IF req.consumer_group <> '__QUEUE_MODE__' THEN
-        -- A subscription to what is new that is ahead of the clock: it stepped back, and stamps
-        -- after the subscription are less than it. Rather deliver too much than skip something.
-        SELECT CASE WHEN m.subscription_mode = 'new'
-                         AND m.subscription_timestamp > clock_timestamp()
-                    THEN '-infinity' ELSE m.subscription_timestamp END INTO since
+        SELECT queen.log_subscription_start(m) INTO since
           FROM queen.consumer_groups_metadata m
          WHERE m.queue_id = req.queue_id AND m.consumer_group = req.consumer_group
            AND m.partition_name = '';

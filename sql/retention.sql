@@ -13,7 +13,7 @@ BEGIN ATOMIC
                   FROM queen.log_consumers AS c
                  WHERE c.partition_id = p.id),
                (SELECT pg_catalog.min(queen.log_offset_before(p.id, p.log_start, p.last_offset,
-                                                              m.subscription_timestamp))
+                                                              queen.log_subscription_start(m)))
                   FROM queen.consumer_groups_metadata AS m
                  WHERE m.queue_id = p.queue_id AND m.partition_name = ''
                    AND NOT EXISTS (SELECT

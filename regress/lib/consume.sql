@@ -86,6 +86,8 @@ LANGUAGE sql AS $$
      WHERE partition_id = pg_temp.partition_id(queue, part);
     UPDATE queen.log_txns SET created_at = created_at - by
      WHERE partition_id = pg_temp.partition_id(queue, part);
+    UPDATE queen.log_due SET retention_at = retention_at - by, purge_at = purge_at - by
+     WHERE partition_id = pg_temp.partition_id(queue, part);
 $$;
 
 -- What retention does: a prefix of whole segments goes.
