@@ -24,6 +24,7 @@
 #include <event2/event_struct.h>
 #include <malloc.h>
 #include <microhttpd.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -448,13 +449,23 @@ on_completed(void *arg, struct MHD_Connection *connection, void **context,
 	*context = NULL;
 }
 
+/* The loop reports a reset as "readable", like the next request of a client that pipelines. */
+static bool
+peer_gone(int fd)
+{
+	struct pollfd state = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&state, 1, 0) > 0;
+}
+
 static void
 on_client_gone(evutil_socket_t fd, short what, void *arg)
 {
 	HttpExchange *x = arg;
 
-	(void) fd;
 	(void) what;
+	if (!peer_gone(fd))
+		return;
 	unwatch(x);
 	if (x->req.on_gone)
 		x->req.on_gone(&x->req);
@@ -465,7 +476,9 @@ http_watch(Request *req)
 {
 	HttpExchange *x = req->exchange;
 
-	event_assign(&x->gone, req->worker->base, x->conn->fd, EV_CLOSED, on_client_gone, x);
+	/* Edge-triggered: a pipelined request stays unread, and would be reported for ever. */
+	event_assign(&x->gone, req->worker->base, x->conn->fd, EV_CLOSED | EV_READ | EV_ET | EV_PERSIST,
+				 on_client_gone, x);
 	x->watched = event_add(&x->gone, NULL) == 0;
 }
 
