@@ -267,6 +267,28 @@ retry_delay_ms(const PGresult *res, int row)
 	return delay > 0 ? delay : 1;
 }
 
+static void
+pop_found_nothing(Pop *pop, const PGresult *res, int row)
+{
+	int64_t retry_ms = retry_delay_ms(res, row);
+
+	if (pop->wait_group && !pgcol_is_null(res, row, POP_QUEUE_ID))
+	{
+		Uuid queue_id;
+
+		pgcol_uuid(res, row, POP_QUEUE_ID, &queue_id);
+		waiters_know_queue(pop->wait_group, &queue_id);
+	}
+
+	/*
+	 * A pop that names its partition leaves no subscription behind.  When
+	 * nothing is there, whatever comes while it waits is new to its group.
+	 */
+	if (retry_ms < 0)
+		pop->start_new = false;
+	pop_empty(pop, retry_ms);
+}
+
 /* Acts on the rows of one pop: [row, end). */
 static void
 pop_looked(Pop *pop, PopRows *rows, int row, int end)
@@ -289,16 +311,7 @@ pop_looked(Pop *pop, PopRows *rows, int row, int end)
 		free(text);
 	}
 	else
-	{
-		if (pop->wait_group && !pgcol_is_null(rows->res, row, POP_QUEUE_ID))
-		{
-			Uuid queue_id;
-
-			pgcol_uuid(rows->res, row, POP_QUEUE_ID, &queue_id);
-			waiters_know_queue(pop->wait_group, &queue_id);
-		}
-		pop_empty(pop, retry_delay_ms(rows->res, row));
-	}
+		pop_found_nothing(pop, rows->res, row);
 }
 
 static void
