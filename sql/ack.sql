@@ -331,7 +331,7 @@ BEGIN
              GROUP BY n.partition_id, n.consumer_group, n.signal
         )
         SELECT a.*, c.committed, c.batch_end, c.batch_retry_count,
-               p.name AS partition, p.last_offset, q.name AS queue, q.retry_limit,
+               p.name AS partition, p.last_offset, q.id AS queue_id, q.name AS queue, q.retry_limit,
                q.dead_letter_queue OR q.dlq_after_max_retries AS letters
           FROM acks a
          CROSS JOIN LATERAL (
@@ -377,6 +377,14 @@ BEGIN
         IF action = 'bury' THEN
             PERFORM queen.log_dead_letter(ack.partition_id, ack.consumer_group, ack.signal,
                                           ack.transaction_id, ack.error, ack.batch_retry_count);
+        END IF;
+
+        PERFORM queen.stat_ack(ack.queue_id,
+                               target - ack.committed - (action IN ('bury', 'drop'))::int,
+                               (action = 'charge')::int, (action = 'release')::int,
+                               (action = 'bury')::int, (action = 'drop')::int);
+        IF released AND ack.last_offset > target THEN
+            PERFORM queen.stat_release(ack.queue_id);
         END IF;
 
         RETURN QUERY

@@ -10,10 +10,11 @@ SET search_path = pg_catalog, queen, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-    place   queen.log_consumers;
-    segment queen.log_segments;
-    fault   text;
-    auto    boolean := worker IS NULL;
+    place    queen.log_consumers;
+    segment  queen.log_segments;
+    queue_id uuid;
+    fault    text;
+    auto     boolean := worker IS NULL;
 BEGIN
     PERFORM queen.log_guard();
     SELECT c.* INTO place
@@ -66,6 +67,8 @@ BEGIN
             format('corrupt segment %s..%s of partition %s: %s', segment.base_offset,
                    segment.end_offset, segment.partition_id, fault),
             place.batch_retry_count);
+    queue_id := (SELECT p.queue_id FROM queen.log_partitions p WHERE p.id = place.partition_id);
+    PERFORM queen.stat_ack(queue_id, 0, 0, 0, 1, 0);
     IF auto THEN
         status := 'filed';
         RETURN;
@@ -84,6 +87,9 @@ BEGIN
            attempt_offset    = NULL,
            attempt_count     = 0
      WHERE c.partition_id = place.partition_id AND c.consumer_group = place.consumer_group;
+    IF batch_end IS NULL THEN
+        PERFORM queen.stat_release(queue_id);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION queen.log_quarantine(uuid, uuid, text, uuid, bigint) IS

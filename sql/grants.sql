@@ -45,3 +45,18 @@ GRANT EXECUTE ON FUNCTION
     queen.log_queue,
     queen.log_dlq
 TO queen_frontend;
+
+-- The statistics. A view reads tables with its owner's rights, but calls functions with the
+-- reader's.
+GRANT SELECT ON
+    queen.pg_stat_queen_workers,
+    queen.pg_stat_queen_progress_retention,
+    queen.pg_stat_queen_queues,
+    queen.pg_stat_queen_consumers
+TO queen_monitor;
+GRANT EXECUTE ON FUNCTION
+    queen.stat_preloaded,
+    queen.stat_queues,
+    queen.stat_workers,
+    queen.stat_consumers
+TO queen_monitor;

@@ -50,9 +50,13 @@ BEGIN
                                            clock_timestamp() + make_interval(secs => seconds))
           FROM held h
          WHERE c.partition_id = h.partition_id AND c.consumer_group = h.consumer_group
-        RETURNING c.lease_expires_at
+        RETURNING c.partition_id, c.consumer_group, c.lease_expires_at
     )
-    SELECT count(*), min(e.lease_expires_at) INTO renewed, expires_at FROM extended e;
+    SELECT count(*), min(e.lease_expires_at) INTO renewed, expires_at
+      FROM (SELECT x.lease_expires_at,
+                   queen.stat_lease(x.partition_id, x.consumer_group, x.lease_expires_at)
+              FROM extended x
+            OFFSET 0) e;
 END
 $$;
 COMMENT ON FUNCTION queen.log_renew(uuid, uuid, int, uuid[]) IS
@@ -69,7 +73,8 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 AS $$
 DECLARE
-    lease   record;
+    lease    record;
+    queue_id uuid;
 BEGIN
     PERFORM queen.log_guard();
     PERFORM queen.log_check_arrays(cardinality(tenants), cardinality(partition_ids),
@@ -93,10 +98,11 @@ BEGIN
             UPDATE queen.log_consumers c
                SET worker_id = NULL, lease_expires_at = NULL, batch_end = NULL
              WHERE c.partition_id = lease.partition_id AND c.consumer_group = lease.consumer_group;
-            SELECT q.name, p.name INTO queue, partition
+            SELECT q.name, p.name, q.id INTO queue, partition, queue_id
               FROM queen.log_partitions p
               JOIN queen.queues q ON q.id = p.queue_id
              WHERE p.id = lease.partition_id;
+            PERFORM queen.stat_release(queue_id);
         END IF;
         RETURN NEXT;
     END LOOP;

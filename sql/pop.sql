@@ -604,11 +604,13 @@ DECLARE
     promised   bigint;
     chunk      uuid[];
     served     uuid[];
+    leases     int := 0;
     slice      record;
 BEGIN
     IF req.partition_id IS NULL AND NOT queen.log_subscribe(req) THEN
         status := 'empty';
         retry_at := clock_timestamp() + queen.log_contention_pause();
+        PERFORM queen.stat_pop(req.queue_id, 0, 0, true);
         RETURN NEXT;
         RETURN;
     END IF;
@@ -633,6 +635,11 @@ BEGIN
         FOR slice IN SELECT * FROM queen.log_pop_deliver(req, chunk, budget) LOOP
             IF slice.partition_id <> ALL (served) THEN
                 served := served || slice.partition_id;
+                IF NOT req.auto_ack THEN
+                    leases := leases + 1;
+                    PERFORM queen.stat_lease(slice.partition_id, req.consumer_group,
+                                             clock_timestamp() + req.lease);
+                END IF;
             END IF;
             partition_id := slice.partition_id;
             partition := slice.partition;
@@ -654,6 +661,10 @@ BEGIN
         END IF;
     END LOOP;
 
+    PERFORM queen.stat_pop(req.queue_id, req.batch - budget, leases, budget = req.batch);
+    IF req.auto_ack THEN
+        PERFORM queen.stat_ack(req.queue_id, req.batch - budget, 0, 0, 0, 0);
+    END IF;
     IF budget = req.batch THEN
         status := 'empty';
         retry_at := queen.log_pop_retry_at(req);

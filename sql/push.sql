@@ -247,6 +247,21 @@ BEGIN
             counts, hashes, blobs);
     END LOOP;
 
+    PERFORM queen.stat_push(c.queue_id, c.segments, c.messages, c.raw_bytes, c.bytes, c.duplicates)
+       FROM (SELECT p.queue_id, count(v.base_offset)::int AS segments,
+                    coalesce(sum(n.messages), 0) AS messages,
+                    coalesce(sum(n.raw_bytes), 0)::bigint AS raw_bytes,
+                    coalesce(sum(n.bytes), 0) AS bytes,
+                    coalesce(sum(cardinality(v.duplicate_frames)), 0)::int AS duplicates
+               FROM unnest(verdicts) AS v
+               JOIN queen.log_partitions AS p ON p.id = ids[v.entry]
+               LEFT JOIN LATERAL (SELECT counts[v.entry] AS messages,
+                                         queen.log_raw_size(blobs[v.entry]) AS raw_bytes,
+                                         length(blobs[v.entry]) AS bytes) AS n
+                 ON v.status = 'queued'
+              WHERE v.status IN ('queued', 'duplicate')
+              GROUP BY p.queue_id) AS c;
+
     RETURN QUERY SELECT v.* FROM unnest(verdicts) AS v ORDER BY v.entry;
 END
 $$;

@@ -8,9 +8,14 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "dedup_window.h"
+#include "gucs.h"
+#include "hooks.h"
+#include "launcher.h"
+#include "shmem.h"
 
 PG_MODULE_MAGIC;
 
@@ -20,5 +25,11 @@ void
 _PG_init(void)
 {
 	dedup_window_init();
+	gucs_init();
 	MarkGUCPrefixReserved("queen");
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+	shmem_init();
+	hooks_init();
+	launcher_register();
 }

@@ -32,6 +32,7 @@ QUEEN_FUNCTION(log_message_ids);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
 QUEEN_FUNCTION(log_hashes_distinct);
+QUEEN_FUNCTION(log_raw_size);
 
 /* A decompressed segment, palloc'd. */
 typedef struct Segment
@@ -312,4 +313,18 @@ log_hashes_distinct(PG_FUNCTION_ARGS)
 		distinct = hash_compare(sorted + (i - 1) * HASH_SIZE, sorted + i * HASH_SIZE) != 0;
 	pfree(sorted);
 	PG_RETURN_BOOL(distinct);
+}
+
+/*
+ * log_raw_size(blob bytea) returns bigint
+ */
+Datum
+log_raw_size(PG_FUNCTION_ARGS)
+{
+	bytea *blob = PG_GETARG_BYTEA_PP(0);
+	size_t size;
+
+	if (segment_raw_size(VARDATA_ANY(blob), VARSIZE_ANY_EXHDR(blob), &size) != NULL)
+		size = 0;
+	PG_RETURN_INT64(size);
 }

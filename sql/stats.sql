@@ -1,0 +1,46 @@
+-- Counting: what the procedures report while they work. It takes effect when the transaction
+-- commits, and does nothing in a server that has not preloaded the library.
+
+CREATE FUNCTION queen.stat_push(queue_id uuid, segments int, messages bigint, raw_bytes bigint,
+                                bytes bigint, duplicates int) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_push(uuid, int, bigint, bigint, bigint, int) IS
+    'Counts segments that were stored, with their messages and their bytes before and after compression, and duplicates that were refused; has the queue announced when segments is not 0';
+
+CREATE FUNCTION queen.stat_pop(queue_id uuid, messages bigint, leases int, empty boolean)
+RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_pop(uuid, bigint, int, boolean) IS
+    'Counts one pop with the messages that it returned and the leases that it took';
+
+CREATE FUNCTION queen.stat_ack(queue_id uuid, completed bigint, failed bigint, retried bigint,
+                               dead_lettered bigint, dropped bigint) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_ack(uuid, bigint, bigint, bigint, bigint, bigint) IS
+    'Counts messages that were completed, dead-lettered or dropped, and batches that were failed or given back for a retry';
+
+CREATE FUNCTION queen.stat_lease(partition_id uuid, consumer_group text, expires_at timestamptz)
+RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_lease(uuid, text, timestamptz) IS
+    'Enters a lease, or its new end, into the schedule of the lease expiry worker';
+
+CREATE FUNCTION queen.stat_release(queue_id uuid) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_release(uuid) IS
+    'Has the queue announced: a lease on it ended and messages wait behind the cursor';
+
+CREATE FUNCTION queen.stat_retention(queue_id uuid, messages bigint) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_retention(uuid, bigint) IS
+    'Counts messages that retention has deleted';
+
+CREATE FUNCTION queen.stat_expired(queue_id uuid, leases int) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_expired(uuid, int) IS
+    'Counts leases that ran out and were released, and has the queue announced';
+
+CREATE FUNCTION queen.log_raw_size(blob bytea) RETURNS bigint
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_raw_size(bytea) IS
+    'Bytes of a segment before compression, as its header claims; 0 when the header is not sound';

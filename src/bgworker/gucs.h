@@ -1,0 +1,22 @@
+/*
+ * gucs.h
+ *		Settings of the workers and of the statistics.
+ */
+#ifndef QUEEN_GUCS_H
+#define QUEEN_GUCS_H
+
+extern char *queen_databases;			 /* comma-separated list of names */
+extern bool queen_workers;				 /* off: the launcher stops them */
+extern int queen_restart_interval;		 /* s */
+extern int queen_retention_interval;	 /* ms */
+extern int queen_sidecar_purge_interval; /* ms */
+extern int queen_lease_expiry_interval;	 /* ms */
+extern int queen_lease_sweep_interval;	 /* s */
+extern int queen_wake_delay;			 /* ms */
+extern int queen_history_interval;		 /* s */
+extern int queen_maintenance_batch;		 /* rows per step */
+extern int queen_max_tracked_queues;
+
+extern void gucs_init(void);
+
+#endif

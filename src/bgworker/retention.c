@@ -1,0 +1,49 @@
+/*
+ * retention.c
+ *		Deletes old messages, unused partitions and what deleted queues left.
+ *
+ * The SQL functions know what is due and how to delete it; a step locks one
+ * partition at most.
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "gucs.h"
+#include "retention.h"
+#include "worker.h"
+
+/* A partition is unused for days before it goes: no need to look all the time. */
+#define CLEANUP_INTERVAL_MS 60000
+
+static Step retention_step = {
+	.name = "queen.retention_step",
+	.work = worker_call_function,
+	.sql = "SELECT rows, messages, bytes, more FROM queen.retention_step($1)",
+};
+static Step cleanup_step = {
+	.name = "queen.partition_cleanup_step",
+	.work = worker_call_function,
+	.sql = "SELECT rows, messages, bytes, more FROM queen.partition_cleanup_step($1)",
+};
+static Step drain_step = {
+	.name = "queen.log_drain_step",
+	.work = worker_call_function,
+	.sql = "SELECT n::bigint, 0::bigint, 0::bigint, n > 0 FROM queen.log_drain_step($1) AS n",
+};
+
+long
+retention_cycle(void)
+{
+	static TimestampTz last_cleanup = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	worker_steps(&retention_step);
+	if (TimestampDifferenceExceeds(last_cleanup, now, CLEANUP_INTERVAL_MS))
+	{
+		worker_steps(&cleanup_step);
+		last_cleanup = now;
+	}
+	worker_steps(&drain_step);
+	return queen_retention_interval;
+}

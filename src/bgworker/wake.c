@@ -1,0 +1,163 @@
+/*
+ * wake.c
+ *		Tells the front ends which queues have something new.
+ *
+ * NOTIFY in a push would serialize the commits of all pushes.  So a commit only
+ * notes its queues in shared memory and sets a latch; this worker sends one
+ * notification for all of them, at most one per queen.wake_delay.
+ *
+ * Channel queen_wake; the payload is the queues' ids, separated by commas, or
+ * an asterisk for every queue.
+ */
+#include "postgres.h"
+
+#include "commands/async.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/timestamp.h"
+
+#include "gucs.h"
+#include "shmem.h"
+#include "wake.h"
+#include "worker.h"
+
+#define WAKE_CHANNEL "queen_wake"
+#define UUID_TEXT_LEN 36
+
+static char payload[WAKE_MAX * (UUID_TEXT_LEN + 1) + 1]; /* of the next notification */
+
+StaticAssertDecl(WAKE_MAX *(UUID_TEXT_LEN + 1) < 8000, "a notification has less than 8000 bytes");
+
+static bool
+in_list(const WakeList *list, const pg_uuid_t *queue)
+{
+	for (int i = 0; i < list->n; i++)
+		if (memcmp(&list->queues[i], queue, sizeof(pg_uuid_t)) == 0)
+			return true;
+	return false;
+}
+
+void
+wake_list_add(const pg_uuid_t *queue)
+{
+	Database *database = database_mine();
+	WakeList *list;
+	Latch *latch = NULL;
+
+	if (database == NULL)
+		return;
+	list = &database->wake;
+	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
+	if (list->n == 0 && !list->all)
+		latch = list->latch;
+	if (!list->all && !in_list(list, queue))
+	{
+		if (list->n < WAKE_MAX)
+			list->queues[list->n++] = *queue;
+		else
+			list->all = true;
+	}
+	LWLockRelease(&list->lock);
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+static void
+append_uuid(const pg_uuid_t *uuid, char *out)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (int i = 0; i < UUID_LEN; i++)
+	{
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*out++ = '-';
+		*out++ = digits[uuid->data[i] >> 4];
+		*out++ = digits[uuid->data[i] & 15];
+	}
+}
+
+/* Moves the list into the payload; false when nothing is new. */
+static bool
+take_list(void)
+{
+	WakeList *list = &worker_database()->wake;
+	char *out = payload;
+
+	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
+	if (list->all)
+		*out++ = '*';
+	for (int i = 0; i < list->n && !list->all; i++)
+	{
+		if (i > 0)
+			*out++ = ',';
+		append_uuid(&list->queues[i], out);
+		out += UUID_TEXT_LEN;
+	}
+	list->all = false;
+	list->n = 0;
+	LWLockRelease(&list->lock);
+	*out = '\0';
+	return out > payload;
+}
+
+/* After a failure nobody knows any more which queues they were. */
+static void
+note_all(void)
+{
+	WakeList *list = &worker_database()->wake;
+
+	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
+	list->all = true;
+	LWLockRelease(&list->lock);
+}
+
+static void
+notify(Step *step, StepResult *result)
+{
+	Async_Notify(WAKE_CHANNEL, payload);
+	result->rows = 1;
+}
+
+static Step notify_step = {.name = "notify", .work = notify};
+
+static void
+forget_latch(int code, Datum arg)
+{
+	WakeList *list = &worker_database()->wake;
+
+	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
+	list->latch = NULL;
+	LWLockRelease(&list->lock);
+}
+
+/* What was noted while there was no worker is not remembered for certain. */
+void
+wake_start(void)
+{
+	WakeList *list = &worker_database()->wake;
+
+	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
+	list->latch = MyLatch;
+	list->all = true;
+	LWLockRelease(&list->lock);
+	before_shmem_exit(forget_latch, 0);
+}
+
+long
+wake_cycle(void)
+{
+	long pause = worker_step_pause(&notify_step);
+
+	if (pause > 0)
+		return pause;
+	if (!take_list())
+		return WORKER_SLEEP;
+	if (worker_step(&notify_step) == STEP_FAILED)
+	{
+		note_all();
+		return worker_step_pause(&notify_step);
+	}
+	/* Who writes meanwhile shares the next notification. */
+	pg_usleep(queen_wake_delay * 1000L);
+	return 0;
+}
