@@ -115,6 +115,9 @@ on_connection(void *arg, struct MHD_Connection *connection, void **socket_contex
 		http->closed++;
 		free(conn);
 		*socket_context = NULL;
+		/* At its limit, the library takes others only at the run after this one. */
+		http->idle_runs = 0;
+		http->worker->http_pending = true;
 		return;
 	}
 	conn = calloc(1, sizeof(*conn));
