@@ -28,6 +28,7 @@ int queen_wake_delay = 1;
 int queen_history_interval = 60;
 int queen_maintenance_batch = 1000;
 int queen_max_tracked_queues = 1024;
+int queen_wake_origin = 0;
 
 /* Read by the SQL steps, which see the values as text. */
 static int history_retention = 30 * 86400;
@@ -97,6 +98,10 @@ define_intervals(void)
 static void
 define_step_settings(void)
 {
+	DefineCustomIntVariable(
+		"queen.wake_origin", "Number that this session's wake-up notifications carry.",
+		"A front end sets its own, so that it need not act on what it did itself.",
+		&queen_wake_origin, 0, 0, INT_MAX, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"queen.maintenance_batch", "Rows that one maintenance step handles at most.",
 		"A step is one transaction and holds the lock of one partition.", &queen_maintenance_batch,

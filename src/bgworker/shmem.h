@@ -76,7 +76,13 @@ typedef struct WorkerSlot
 } WorkerSlot;
 
 /* More queues than fit into one notification are all of them. */
-#define WAKE_MAX 216
+#define WAKE_MAX 160
+
+typedef struct WakeEntry
+{
+	pg_uuid_t queue;
+	int origin; /* queen.wake_origin of who made the news; 0: unknown, or several */
+} WakeEntry;
 
 /* Queues with news since the wake worker last looked. */
 typedef struct WakeList
@@ -85,7 +91,7 @@ typedef struct WakeList
 	Latch *latch; /* of the wake worker; NULL: there is none */
 	bool all;	  /* the list is too short: every queue */
 	int n;
-	pg_uuid_t queues[WAKE_MAX];
+	WakeEntry entries[WAKE_MAX];
 } WakeList;
 
 #define LEASE_INBOX_SIZE (64 * 1024)

@@ -7,7 +7,8 @@
  * notification for all of them, at most one per queen.wake_delay.
  *
  * Channel queen_wake; the payload is the queues' ids, separated by commas, or
- * an asterisk for every queue.
+ * an asterisk for every queue.  A colon and a number after an id say whose
+ * sessions made the news (queen.wake_origin), if all of it is theirs.
  */
 #include "postgres.h"
 
@@ -23,18 +24,35 @@
 
 #define WAKE_CHANNEL "queen_wake"
 #define UUID_TEXT_LEN 36
+#define ITEM_MAX (UUID_TEXT_LEN + 12) /* id, colon, number, comma */
 
-static char payload[WAKE_MAX * (UUID_TEXT_LEN + 1) + 1]; /* of the next notification */
+static char payload[WAKE_MAX * ITEM_MAX + 1]; /* of the next notification */
 
-StaticAssertDecl(WAKE_MAX *(UUID_TEXT_LEN + 1) < 8000, "a notification has less than 8000 bytes");
+StaticAssertDecl(WAKE_MAX *ITEM_MAX < 8000, "a notification has less than 8000 bytes");
 
-static bool
-in_list(const WakeList *list, const pg_uuid_t *queue)
+static WakeEntry *
+list_find(WakeList *list, const pg_uuid_t *queue)
 {
 	for (int i = 0; i < list->n; i++)
-		if (memcmp(&list->queues[i], queue, sizeof(pg_uuid_t)) == 0)
-			return true;
-	return false;
+		if (memcmp(&list->entries[i].queue, queue, sizeof(pg_uuid_t)) == 0)
+			return &list->entries[i];
+	return NULL;
+}
+
+/* The caller holds the list's lock. */
+static void
+list_add(WakeList *list, const pg_uuid_t *queue)
+{
+	WakeEntry *entry = list_find(list, queue);
+
+	if (list->all)
+		return;
+	if (entry == NULL && list->n == WAKE_MAX)
+		list->all = true;
+	else if (entry == NULL)
+		list->entries[list->n++] = (WakeEntry){*queue, queen_wake_origin};
+	else if (entry->origin != queen_wake_origin)
+		entry->origin = 0;
 }
 
 void
@@ -50,20 +68,15 @@ wake_list_add(const pg_uuid_t *queue)
 	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
 	if (list->n == 0 && !list->all)
 		latch = list->latch;
-	if (!list->all && !in_list(list, queue))
-	{
-		if (list->n < WAKE_MAX)
-			list->queues[list->n++] = *queue;
-		else
-			list->all = true;
-	}
+	list_add(list, queue);
 	LWLockRelease(&list->lock);
 	if (latch != NULL)
 		SetLatch(latch);
 }
 
-static void
-append_uuid(const pg_uuid_t *uuid, char *out)
+/* Returns where it stopped writing. */
+static char *
+append_entry(const WakeEntry *entry, char *out)
 {
 	static const char digits[] = "0123456789abcdef";
 
@@ -71,9 +84,12 @@ append_uuid(const pg_uuid_t *uuid, char *out)
 	{
 		if (i == 4 || i == 6 || i == 8 || i == 10)
 			*out++ = '-';
-		*out++ = digits[uuid->data[i] >> 4];
-		*out++ = digits[uuid->data[i] & 15];
+		*out++ = digits[entry->queue.data[i] >> 4];
+		*out++ = digits[entry->queue.data[i] & 15];
 	}
+	if (entry->origin != 0)
+		out += sprintf(out, ":%d", entry->origin);
+	return out;
 }
 
 /* Moves the list into the payload; false when nothing is new. */
@@ -90,8 +106,7 @@ take_list(void)
 	{
 		if (i > 0)
 			*out++ = ',';
-		append_uuid(&list->queues[i], out);
-		out += UUID_TEXT_LEN;
+		out = append_entry(&list->entries[i], out);
 	}
 	list->all = false;
 	list->n = 0;

@@ -157,8 +157,12 @@ item_verdict(AckRequest *ack, AckItem *item, const PGresult *res, int row)
 	ack->undecided--;
 	metrics_add(&ack->acks->worker->metrics, METRIC_ACK_MESSAGES, item->success);
 	if (item->lease_released && pgcol_bool(res, row, ACK_MORE) && queue.ptr)
-		pops_wake_group(ack->acks->worker->pops, &ack->req->tenant, queue,
-						pgcol_span(res, row, ACK_PARTITION), ack->group);
+	{
+		Span partition = pgcol_span(res, row, ACK_PARTITION);
+
+		pops_wake_group(ack->acks->worker->pops, &ack->req->tenant, queue, partition, ack->group);
+		worker_wake_others(ack->acks->worker, &ack->req->tenant, queue, partition);
+	}
 }
 
 static void

@@ -561,18 +561,21 @@ conn_send_setup(DbConn *conn)
 		" pg_catalog.current_setting('full_page_writes'),"
 		" pg_catalog.current_setting('synchronous_commit'),"
 		" pg_catalog.set_config('statement_timeout', $1, false),"
-		" pg_catalog.set_config('lock_timeout', $2, false)"
+		" pg_catalog.set_config('lock_timeout', $2, false),"
+		" pg_catalog.set_config('queen.wake_origin', $3, false)"
 		" FROM queen.log_handshake() AS h";
 	char statement_timeout[24];
 	char lock_timeout[24];
-	const char *values[] = {statement_timeout, lock_timeout};
+	char wake_origin[24];
+	const char *values[] = {statement_timeout, lock_timeout, wake_origin};
 
 	snprintf(statement_timeout, sizeof(statement_timeout), "%lld",
 			 (long long) conn->db->conf->statement_timeout_ms);
 	snprintf(lock_timeout, sizeof(lock_timeout), "%lld",
 			 (long long) conn->db->conf->lock_timeout_ms);
+	snprintf(wake_origin, sizeof(wake_origin), "%d", db_wake_origin());
 	if (PQsetnonblocking(conn->pg, 1) < 0 || !PQenterPipelineMode(conn->pg) ||
-		!PQsendQueryParams(conn->pg, handshake, 2, NULL, values, NULL, NULL, 0))
+		!PQsendQueryParams(conn->pg, handshake, 3, NULL, values, NULL, NULL, 0))
 		return false;
 	if (conn->lane == &conn->db->lanes[LANE_LISTEN])
 		return PQsendQueryParams(conn->pg, "LISTEN queen_wake", 0, NULL, NULL, NULL, NULL, 0) &&
@@ -649,6 +652,20 @@ conn_start(DbConn *conn)
 }
 
 /* --- all of them --------------------------------------------------------- */
+
+int
+db_wake_origin(void)
+{
+	static atomic_int origin;
+	int none = 0;
+	Uuid random;
+
+	/* The last bytes of a version 7 UUID are random. */
+	uuid_v7(&random);
+	atomic_compare_exchange_strong(
+		&origin, &none, (random.bytes[13] << 16 | random.bytes[14] << 8 | random.bytes[15]) + 1);
+	return atomic_load(&origin);
+}
 
 Db *
 db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void *ctx)

@@ -59,6 +59,9 @@ struct DbCall
 /* Receives the payload of each notification on queen_wake. */
 typedef void (*DbNotify)(void *ctx, const char *payload);
 
+/* What this process's sessions are called in notifications; never 0. */
+extern int db_wake_origin(void);
+
 /* "notify" NULL: this thread does not listen. */
 extern Db *db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void *ctx);
 

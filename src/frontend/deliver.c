@@ -339,8 +339,13 @@ on_released(DbCall *call, PGresult *res, const DbError *error)
 		Span queue = pgcol_span(res, row, 2);
 
 		if (pgcol_bool(res, row, 1) && queue.ptr)
-			pops_wake_group(release->pops, &release->tenant, queue, pgcol_span(res, row, 3),
+		{
+			Span partition = pgcol_span(res, row, 3);
+
+			pops_wake_group(release->pops, &release->tenant, queue, partition,
 							(Span){release->group, release->len});
+			worker_wake_others(pops_worker(release->pops), &release->tenant, queue, partition);
+		}
 	}
 	PQclear(res);
 	free(release);

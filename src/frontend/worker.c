@@ -108,7 +108,18 @@ on_hint(evutil_socket_t fd, short what, void *arg)
 	}
 }
 
-/* A notification of the database's wake worker: queue ids with commas between, or "*". */
+/* Whether the news is ours alone: then our own pops have been told already. */
+static bool
+is_own_news(const char *item, size_t len)
+{
+	return len > UUID_TEXT_LEN && item[UUID_TEXT_LEN] == ':' &&
+		   atoi(item + UUID_TEXT_LEN + 1) == db_wake_origin();
+}
+
+/*
+ * A notification of the database's wake worker: "*", or queue ids with commas
+ * between, each perhaps with a colon and the number of whose news it is.
+ */
 static void
 on_notification(void *ctx, const char *payload)
 {
@@ -120,7 +131,11 @@ on_notification(void *ctx, const char *payload)
 		size_t len = strcspn(payload, ",");
 		Uuid id;
 
-		if (uuid_parse(payload, len, &id))
+		if (is_own_news(payload, len))
+		{
+			/* nothing to do */
+		}
+		else if (uuid_parse(payload, len < UUID_TEXT_LEN ? len : UUID_TEXT_LEN, &id))
 		{
 			pops_wake_queue(worker->pops, &id);
 			hint_others(worker, HINT_QUEUE, &id, none, none);
