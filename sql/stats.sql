@@ -44,3 +44,26 @@ CREATE FUNCTION queen.log_raw_size(blob bytea) RETURNS bigint
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_raw_size(bytea) IS
     'Bytes of a segment before compression, as its header claims; 0 when the header is not sound';
+
+CREATE FUNCTION queen.stat_parked(queue_ids uuid[], parked int[]) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_parked(uuid[], int[]) IS
+    'How many pops this session''s front end has parked per queue, in place of what the session reported before; forgotten when the session ends. Elements without a queue id count for nothing. Raises 22023 for arrays of unequal length, 22004 for a NULL count';
+
+CREATE FUNCTION queen.log_parked(tenants uuid[], queues text[], parked int[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+    PERFORM queen.log_check_arrays(cardinality(tenants), cardinality(queues), cardinality(parked));
+    PERFORM queen.stat_parked(
+        ARRAY(SELECT (SELECT q.id FROM queen.queues AS q
+                       WHERE q.tenant_id = e.tenant AND q.name = e.queue)
+                FROM unnest(tenants, queues) WITH ORDINALITY AS e (tenant, queue, n)
+               ORDER BY e.n),
+        parked);
+END
+$$;
+COMMENT ON FUNCTION queen.log_parked(uuid[], text[], int[]) IS
+    'How many pops the front end has parked per queue, as stat_parked. Queues that do not exist count for nothing. Raises 22023 for arrays of unequal length, 22004 for a NULL count';

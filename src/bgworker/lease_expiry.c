@@ -133,6 +133,15 @@ first_lease(void)
 			   : pairingheap_container(Lease, node, pairingheap_first(by_end));
 }
 
+/* When the next lease ends. */
+static TimestampTz
+first_end(void)
+{
+	const Lease *lease = first_lease();
+
+	return lease != NULL ? lease->expires_at : DT_NOEND;
+}
+
 /* Moves what commits have noted into the schedule; false when some of it was lost. */
 static bool
 read_inbox(void)
@@ -260,14 +269,6 @@ lease_expiry_start(void)
 	clear_schedule();
 }
 
-static bool
-lease_is_due(TimestampTz now)
-{
-	const Lease *lease = first_lease();
-
-	return lease != NULL && lease->expires_at < now;
-}
-
 /* Runs what is due; false when a step failed, and then the schedule is not to be trusted. */
 static bool
 run_due(void)
@@ -282,7 +283,7 @@ run_due(void)
 			return false;
 		next_sweep = TimestampTzPlusMilliseconds(now, queen_lease_sweep_interval * 1000L);
 	}
-	while (lease_is_due(GetCurrentTimestamp()))
+	while (first_end() < GetCurrentTimestamp())
 		if (worker_step(&expiry_step) == STEP_FAILED)
 		{
 			next_sweep = 0;
@@ -296,15 +297,13 @@ lease_expiry_cycle(void)
 {
 	bool complete = run_due();
 	TimestampTz now = GetCurrentTimestamp();
-	const Lease *next = first_lease();
-	TimestampTz wake_up = next_sweep;
+	TimestampTz next = first_end();
 
-	worker_set_oldest_due(lease_is_due(now) ? next->expires_at : 0);
+	worker_set_oldest_due(next < now ? next : 0);
 	if (!complete)
 		return Max(Max(worker_step_pause(&sweep_step), worker_step_pause(&expiry_step)), 1);
-	if (next == NULL && lease_inbox_await())
+	if (TIMESTAMP_IS_NOEND(next) && lease_inbox_await())
 		return TimestampDifferenceMilliseconds(now, next_sweep);
-	if (next != NULL)
-		wake_up = Min(wake_up, next->expires_at);
-	return Min(TimestampDifferenceMilliseconds(now, wake_up) + 1, queen_lease_expiry_interval);
+	return Min(TimestampDifferenceMilliseconds(now, Min(next, next_sweep)) + 1,
+			   queen_lease_expiry_interval);
 }

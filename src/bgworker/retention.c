@@ -31,6 +31,11 @@ static Step drain_step = {
 	.work = worker_call_function,
 	.sql = "SELECT n::bigint, 0::bigint, 0::bigint, n > 0 FROM queen.log_drain_step($1) AS n",
 };
+static Step due_step = {
+	.name = "look for overdue partitions",
+	.work = worker_note_due,
+	.sql = "SELECT min(retention_at) FROM queen.log_due WHERE retention_at <= clock_timestamp()",
+};
 
 long
 retention_cycle(void)
@@ -45,5 +50,6 @@ retention_cycle(void)
 		last_cleanup = now;
 	}
 	worker_steps(&drain_step);
+	worker_steps(&due_step);
 	return queen_retention_interval;
 }

@@ -13,10 +13,16 @@ static Step purge_step = {
 	.work = worker_call_function,
 	.sql = "SELECT rows, messages, bytes, more FROM queen.sidecar_purge_step($1)",
 };
+static Step due_step = {
+	.name = "look for overdue partitions",
+	.work = worker_note_due,
+	.sql = "SELECT min(purge_at) FROM queen.log_due WHERE purge_at <= clock_timestamp()",
+};
 
 long
 sidecar_purge_cycle(void)
 {
 	worker_steps(&purge_step);
+	worker_steps(&due_step);
 	return queen_sidecar_purge_interval;
 }

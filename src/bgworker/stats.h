@@ -48,7 +48,7 @@ typedef struct QueueStats
 	QueueKey key; /* hash key */
 	TimestampTz stats_reset;
 	pg_atomic_uint64 counters[QUEUE_COUNTERS];
-	pg_atomic_uint32 parked; /* pops that wait in front ends */
+	pg_atomic_uint32 parked; /* pops that wait in front ends; for a moment it may be below 0 */
 } QueueStats;
 
 /* Shared memory. */

@@ -64,7 +64,8 @@ stat_queues(PG_FUNCTION_ARGS)
 		values[0] = UUIDPGetDatum(&stats[i].key.queue);
 		for (int c = 0; c < QUEUE_COUNTERS; c++)
 			values[c + 1] = Int64GetDatum(pg_atomic_read_u64(&stats[i].counters[c]));
-		values[QUEUE_COUNTERS + 1] = Int64GetDatum(pg_atomic_read_u32(&stats[i].parked));
+		values[QUEUE_COUNTERS + 1] =
+			Int64GetDatum(Max((int32) pg_atomic_read_u32(&stats[i].parked), 0));
 		values[QUEUE_COUNTERS + 2] = TimestampTzGetDatum(stats[i].stats_reset);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}

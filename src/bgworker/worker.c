@@ -112,6 +112,18 @@ worker_call_function(Step *step, StepResult *result)
 	result->more = DatumGetBool(columns[3]);
 }
 
+void
+worker_note_due(Step *step, StepResult *result)
+{
+	bool isnull;
+	Datum since;
+
+	if (SPI_execute(step->sql, false, 0) != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "%s did not return one row", step->name);
+	since = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	worker_set_oldest_due(isnull ? 0 : DatumGetTimestampTz(since));
+}
+
 static void
 run_in_transaction(Step *step, StepResult *result)
 {

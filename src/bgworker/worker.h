@@ -46,7 +46,7 @@ typedef struct Step
 {
 	const char *name;									 /* shown in pg_stat_activity */
 	void (*work)(struct Step *step, StepResult *result); /* within a transaction */
-	const char *sql;									 /* for worker_call_function */
+	const char *sql;									 /* for the two works below */
 
 	/* state of the frame */
 	int failures; /* in a row */
@@ -69,6 +69,12 @@ extern long worker_step_pause(const Step *step);
  * messages, bytes and more.
  */
 extern void worker_call_function(Step *step, StepResult *result);
+
+/*
+ * The work of a step that is one query, which answers since when the longest
+ * overdue item has been waiting, or NULL.
+ */
+extern void worker_note_due(Step *step, StepResult *result);
 
 /* Rows that the step may handle. */
 extern int worker_batch(const Step *step);
