@@ -123,7 +123,7 @@ configure_handler(Request *req)
 	const char *error;
 
 	body = json_loadb(req->body.data ? req->body.data : "", req->body.len,
-					  JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &json_error);
+					  JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
 	if (body == NULL)
 	{
 		char text[sizeof(json_error.text) + 16];
