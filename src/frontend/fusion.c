@@ -373,7 +373,7 @@ segment_stored(Fusion *fusion, Gather *gather)
 
 /* The flagged frames are decided; the others go out again, in their order. */
 static void
-segment_duplicate(Fusion *fusion, Gather *gather, const PGresult *res, int row)
+segment_duplicate(Gather *gather, const PGresult *res, int row)
 {
 	PgArrayReader frames, ids;
 	Span frame, id;
@@ -394,7 +394,6 @@ segment_duplicate(Fusion *fusion, Gather *gather, const PGresult *res, int row)
 		gather->flight[i] = NULL;
 		flagged++;
 	}
-	metrics_add(&fusion->worker->metrics, METRIC_PUSH_DUPLICATES, (uint64_t) flagged);
 	if (flagged == 0)
 		fail_flight(gather, 500, "the database reported a duplicate but not which");
 	else
@@ -465,7 +464,7 @@ segment_verdict(Fusion *fusion, Gather *gather, const PGresult *res, int row)
 		segment_stored(fusion, gather);
 	}
 	else if (span_equals(status, SPAN_LITERAL("duplicate")))
-		segment_duplicate(fusion, gather, res, row);
+		segment_duplicate(gather, res, row);
 	else if (span_equals(status, SPAN_LITERAL("invalid")))
 	{
 		char *text =

@@ -322,11 +322,16 @@ static void
 answer(PushRequest *push)
 {
 	const PushItem *failed;
+	uint64_t duplicates = 0;
 	Buf body = {0};
 
 	for (size_t i = 0; i < push->n; i++)
+	{
 		if (push->entries[i].leader >= 0)
 			follow_leader(&push->entries[i], &push->entries[push->entries[i].leader]);
+		duplicates += push->entries[i].item.status == PUSH_DUPLICATE;
+	}
+	metrics_add(&push->req->worker->metrics, METRIC_PUSH_DUPLICATES, duplicates);
 	failed = database_failure(push);
 	if (failed)
 	{
