@@ -28,9 +28,10 @@ BEGIN
     END IF;
 
     WITH expired AS MATERIALIZED (
-        SELECT c.partition_id, c.consumer_group, c.batch_end - c.committed AS messages
+        SELECT c.partition_id, c.consumer_group, c.batch_end - c.committed AS messages, p.queue_id
           FROM unnest(partition_ids, groups) AS e (partition_id, consumer_group)
           JOIN queen.log_consumers AS c USING (partition_id, consumer_group)
+          JOIN queen.log_partitions AS p ON p.id = c.partition_id
          WHERE c.lease_expires_at < instant
          ORDER BY c.partition_id, c.consumer_group COLLATE "C"
          LIMIT max_rows
@@ -40,11 +41,17 @@ BEGIN
            SET worker_id = NULL, lease_expires_at = NULL, batch_end = NULL
           FROM expired AS e
          WHERE c.partition_id = e.partition_id AND c.consumer_group = e.consumer_group
-        RETURNING e.messages
+        RETURNING e.messages, e.queue_id
+    ), counted AS (
+        SELECT q.leases, q.messages, queen.stat_expired(q.queue_id, q.leases)
+          FROM (SELECT e.queue_id, count(*)::int AS leases, sum(e.messages) AS messages
+                  FROM ended AS e
+                 GROUP BY e.queue_id) AS q
     )
-    SELECT count(*), coalesce(sum(e.messages), 0), 0, count(*) = max_rows
-      INTO rows, messages, bytes, more
-      FROM ended AS e;
+    SELECT coalesce(sum(c.leases), 0), coalesce(sum(c.messages), 0), 0
+      INTO rows, messages, bytes
+      FROM counted AS c;
+    more := rows = max_rows;
     RETURN NEXT;
 END
 $$;

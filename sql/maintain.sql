@@ -36,7 +36,12 @@ BEGIN
         COMMIT;
         EXIT WHEN NOT again;
     END LOOP;
+    LOOP
+        again := (SELECT s.more FROM queen.history_step(max_rows) AS s);
+        COMMIT;
+        EXIT WHEN NOT again;
+    END LOOP;
 END
 $$;
 COMMENT ON PROCEDURE queen.maintain() IS
-    'Runs every maintenance step that is due and commits after each: retention, sidecar purge, lease expiry, partition clean-up, removal of deleted queues. Needs the owner''s rights, and cannot run inside a transaction block';
+    'Runs every maintenance step that is due and commits after each: retention, sidecar purge, lease expiry, partition clean-up, removal of deleted queues, history. Needs the owner''s rights, and cannot run inside a transaction block';

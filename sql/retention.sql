@@ -87,6 +87,7 @@ BEGIN
         messages := boundary + 1 - p.log_start;
         INSERT INTO queen.retention_history (partition_id, messages_deleted, retention_type)
         VALUES (p.id, messages, kind);
+        PERFORM queen.stat_retention(p.queue_id, messages);
     END IF;
 
     IF oldest IS NULL THEN

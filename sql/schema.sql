@@ -229,6 +229,50 @@ CREATE INDEX retention_history_time_idx ON queen.retention_history (executed_at)
 COMMENT ON TABLE queen.retention_history IS 'What retention deleted, one row per step';
 COMMENT ON COLUMN queen.retention_history.retention_type IS 'retention, completed_retention, max_wait_time_eviction or __partition_deleted__';
 
+CREATE TABLE queen.queue_history (
+    queue_id           uuid NOT NULL,
+    started_at         timestamptz NOT NULL,
+    ended_at           timestamptz NOT NULL,
+    pushes             bigint NOT NULL,
+    push_messages      bigint NOT NULL,
+    push_raw_bytes     bigint NOT NULL,
+    push_bytes         bigint NOT NULL,
+    duplicates         bigint NOT NULL,
+    pops               bigint NOT NULL,
+    empty_pops         bigint NOT NULL,
+    pop_messages       bigint NOT NULL,
+    leases             bigint NOT NULL,
+    leases_expired     bigint NOT NULL,
+    acks_completed     bigint NOT NULL,
+    acks_failed        bigint NOT NULL,
+    acks_retried       bigint NOT NULL,
+    dead_letters       bigint NOT NULL,
+    acks_dropped       bigint NOT NULL,
+    retention_messages bigint NOT NULL,
+    lag                bigint,
+    parked             bigint NOT NULL,
+    PRIMARY KEY (queue_id, ended_at)
+);
+CREATE INDEX queue_history_time_idx ON queen.queue_history (ended_at);
+
+COMMENT ON TABLE queen.queue_history IS 'What the counters of a queue gained in one interval; no row where none of them moved and nobody waited. The counters are those of pg_stat_queen_queues';
+COMMENT ON COLUMN queen.queue_history.queue_id IS 'No foreign key: rows outlive their queue, until their own age deletes them';
+COMMENT ON COLUMN queen.queue_history.started_at IS 'Start of the interval; later than the end of the row before it when the queue was idle in between';
+COMMENT ON COLUMN queen.queue_history.ended_at IS 'End of the interval, when lag and parked were taken';
+COMMENT ON COLUMN queen.queue_history.lag IS 'Messages pending, as the listing of queues counts them; NULL for a queue of more than 10,000 partitions';
+COMMENT ON COLUMN queen.queue_history.parked IS 'Consumers waiting';
+
+CREATE TABLE queen.queue_history_base (
+    queue_id    uuid PRIMARY KEY,
+    stats_reset timestamptz,
+    counters    bigint[] NOT NULL,
+    taken_at    timestamptz NOT NULL
+);
+
+COMMENT ON TABLE queen.queue_history_base IS 'Counters as of the last row of a queue''s history. The row of the nil UUID belongs to no queue: it has the time of the last step, and its lock keeps steps apart';
+COMMENT ON COLUMN queen.queue_history_base.stats_reset IS 'Start of these counters; when it changed they started from zero';
+COMMENT ON COLUMN queen.queue_history_base.counters IS 'In the order of the columns of queue_history';
+
 CREATE TABLE queen.system_state (
     key        text PRIMARY KEY,
     value      jsonb NOT NULL,
@@ -270,8 +314,8 @@ BEGIN
     FOREACH relation IN ARRAY ARRAY['queues', 'log_partitions', 'log_due', 'log_due_walks',
                                     'log_segments', 'log_txns', 'log_consumers', 'log_dlq',
                                     'consumer_groups_metadata', 'consumer_watermarks',
-                                    'retention_history', 'system_state', 'message_traces',
-                                    'message_trace_names'] LOOP
+                                    'retention_history', 'queue_history', 'queue_history_base',
+                                    'system_state', 'message_traces', 'message_trace_names'] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(
             pg_catalog.format('queen.%I', relation)::regclass, '');
     END LOOP;
