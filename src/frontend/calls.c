@@ -54,5 +54,9 @@ const CallSpec call_specs[N_CALLS] = {
 				  "SELECT * FROM queen.log_dlq($1, $2, $3, $4, $5)",
 				  5,
 				  {OID_UUID, OID_TEXT, OID_TEXT, OID_INT4, OID_INT4}},
+	[CALL_PARKED] = {"parked",
+					 "SELECT queen.log_parked($1, $2, $3)",
+					 3,
+					 {OID_UUID_ARRAY, OID_TEXT_ARRAY, OID_INT4_ARRAY}},
 	[CALL_HEALTH] = {"health", "SELECT version FROM queen.log_handshake()", 0, {0}},
 };

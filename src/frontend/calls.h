@@ -23,6 +23,7 @@ typedef enum CallId
 	CALL_QUEUES,
 	CALL_QUEUE,
 	CALL_DLQ,
+	CALL_PARKED,
 	CALL_HEALTH,
 	N_CALLS
 } CallId;

@@ -8,6 +8,7 @@
 #include "conf.h"
 #include "deliver.h"
 #include "names.h"
+#include "parked.h"
 #include "protocol.h"
 #include "worker.h"
 
@@ -70,10 +71,10 @@ pops_dctx(const Pops *pops)
 	return pops->dctx;
 }
 
-int
-pops_parked(const Pops *pops)
+void
+pops_tick(Pops *pops)
 {
-	return waiters_parked(pops->waiters);
+	parked_tick(pops->worker, pops->waiters);
 }
 
 void

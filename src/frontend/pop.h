@@ -87,7 +87,7 @@ extern void pops_wake_group(Pops *pops, const Uuid *tenant, Span queue, Span par
 
 /* Answers every pop that waits with 204: the server is going away. */
 extern void pops_drain(Pops *pops);
-extern int pops_parked(const Pops *pops);
+extern void pops_tick(Pops *pops);
 
 /* For waiters.c and deliver.c. */
 extern void pop_look_again(Pop *pop, bool probe);

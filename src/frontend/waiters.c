@@ -26,6 +26,8 @@ typedef struct WaitPlace
 	struct WaitPlace *prev, *next; /* under its queue's id */
 	struct WaitQueue *queue;	   /* NULL while the id is not known */
 	WaitGroup *groups;
+	int parked;
+	size_t queue_len;
 	size_t key_len;
 	char key[]; /* tenant, queue, 0x1f, 'p' and partition or 'a' */
 } WaitPlace;
@@ -104,6 +106,7 @@ find_place(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, boo
 		free(place);
 		return found;
 	}
+	place->queue_len = queue.len;
 	place->key_len = len;
 	HASH_ADD_KEYPTR(hh, waiters->places, place->key, len, place);
 	return place;
@@ -254,6 +257,7 @@ waiters_park(WaitGroup *group, struct Pop *pop, int64_t retry_ms, bool in_front)
 	else
 		DL_APPEND(group->parked, pop);
 	group->waiters->parked++;
+	group->place->parked++;
 	metrics_add(&group->waiters->worker->metrics, METRIC_PARKED, 1);
 	if (in_front || !event_pending(&group->timer, EV_TIMEOUT, NULL))
 		start_timer(group, retry_ms);
@@ -264,6 +268,7 @@ waiters_unpark(WaitGroup *group, struct Pop *pop)
 {
 	DL_DELETE(group->parked, pop);
 	group->waiters->parked--;
+	group->place->parked--;
 	metrics_add(&group->waiters->worker->metrics, METRIC_PARKED, (uint64_t) -1);
 	if (group->parked == NULL)
 		event_del(&group->timer);
@@ -358,5 +363,21 @@ waiters_each(Waiters *waiters, void (*fn)(struct Pop *pop))
 				fn(pop);
 			}
 		}
+	}
+}
+
+void
+waiters_count(const Waiters *waiters,
+			  void (*fn)(void *ctx, const Uuid *tenant, Span queue, int parked), void *ctx)
+{
+	WaitPlace *place, *next;
+
+	HASH_ITER (hh, waiters->places, place, next)
+	{
+		Uuid tenant;
+
+		memcpy(tenant.bytes, place->key, sizeof(tenant.bytes));
+		if (place->parked > 0)
+			fn(ctx, &tenant, (Span){place->key + 16, place->queue_len}, place->parked);
 	}
 }

@@ -66,4 +66,9 @@ extern void waiters_each(Waiters *waiters, void (*fn)(struct Pop *pop));
 
 extern int waiters_parked(const Waiters *waiters);
 
+/* Calls fn for every place with parked pops; a queue may have several places. */
+extern void waiters_count(const Waiters *waiters,
+						  void (*fn)(void *ctx, const Uuid *tenant, Span queue, int parked),
+						  void *ctx);
+
 #endif

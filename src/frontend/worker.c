@@ -160,6 +160,7 @@ on_tick(evutil_socket_t fd, short what, void *arg)
 	(void) what;
 	http_tick(worker->http);
 	db_tick(worker->db);
+	pops_tick(worker->pops);
 }
 
 static void

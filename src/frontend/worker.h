@@ -48,6 +48,8 @@ typedef struct Worker
 	struct Pops *pops;
 	struct Acks *acks;
 	Metrics metrics;
+	int64_t parked_report_at; /* monotonic milliseconds */
+	bool parked_reported;	  /* the last report was not empty */
 
 	pthread_t thread;
 	struct event *tick;
