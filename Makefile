@@ -76,20 +76,26 @@ CHECK_DIR = $(CURDIR)/$(BUILD)/check
 PGXS_TEST = $(dir $(PGXS))../test
 TEMP_INSTANCE = --bindir="$$(scripts/pgtree $(CHECK_DIR)/pg)" --temp-config=regress/postgresql.conf
 
+# Each suite by itself too: make check-tap PROVE_TESTS=regress/t/100_push.pl
 check:
-	@scripts/check
+	@scripts/check unit regress isolation tap
+check-regress check-isolation check-tap:
+	@scripts/check $(@:check-%=%)
+
+# What scripts/check runs, as a user that PostgreSQL accepts.
 check-tree: all
 	+@scripts/pgtree $(CHECK_DIR)/pg >/dev/null
 	+@$(MAKE) -s install DESTDIR=$(CHECK_DIR)/pg
-check-regress: check-tree
+suite-unit: check-unit
+suite-regress: check-tree
 	@rm -rf $(CHECK_DIR)/regress && mkdir -p $(CHECK_DIR)/regress
 	$(PGXS_TEST)/regress/pg_regress $(TEMP_INSTANCE) --temp-instance=$(CHECK_DIR)/regress/server \
 		--inputdir=regress --outputdir=$(CHECK_DIR)/regress $(REGRESS_OPTS) $(REGRESS)
-check-isolation: check-tree
+suite-isolation: check-tree
 	@rm -rf $(CHECK_DIR)/isolation && mkdir -p $(CHECK_DIR)/isolation
 	$(PGXS_TEST)/isolation/pg_isolation_regress $(TEMP_INSTANCE) --temp-instance=$(CHECK_DIR)/isolation/server \
 		--inputdir=regress/isolation --outputdir=$(CHECK_DIR)/isolation $(ISOLATION_OPTS) $(ISOLATION)
-check-tap: check-tree load
+suite-tap: check-tree load
 	@rm -rf $(CHECK_DIR)/tap && mkdir -p $(CHECK_DIR)/tap
 	PATH="$$(scripts/pgtree $(CHECK_DIR)/pg):$$PATH" TESTDIR=$(CHECK_DIR)/tap \
 		PG_REGRESS=$(abspath $(PGXS_TEST))/regress/pg_regress \
@@ -114,4 +120,5 @@ dist:
 	git archive --prefix=queen-$(VERSION)/ -o queen-$(VERSION).tar.gz HEAD
 
 .PHONY: all extension frontend asan install uninstall clean deps up down env demo check check-tree \
-	check-regress check-isolation check-tap installcheck lint dist
+	check-regress check-isolation check-tap suite-unit suite-regress suite-isolation suite-tap \
+	installcheck lint dist
