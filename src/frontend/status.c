@@ -17,6 +17,18 @@
 #include <unistd.h>
 
 static void
+reply_unhealthy(Request *req, const char *error)
+{
+	Buf body = {0};
+
+	buf_append_str(&body, "{\"status\":\"unhealthy\",\"database\":\"disconnected\","
+						  "\"engine\":\"" ENGINE_NAME "\",\"error\":");
+	json_write_string(&body, error, strlen(error));
+	buf_append_char(&body, '}');
+	http_reply(req, 503, &body);
+}
+
+static void
 on_health(DbCall *call, PGresult *res, const DbError *error)
 {
 	Request *req = call->ctx;
@@ -24,11 +36,7 @@ on_health(DbCall *call, PGresult *res, const DbError *error)
 
 	if (error)
 	{
-		buf_append_str(&body, "{\"status\":\"unhealthy\",\"database\":\"disconnected\","
-							  "\"engine\":\"" ENGINE_NAME "\",\"error\":");
-		json_write_string(&body, error->message, strlen(error->message));
-		buf_append_char(&body, '}');
-		http_reply(req, 503, &body);
+		reply_unhealthy(req, error->message);
 		return;
 	}
 	buf_append_str(&body, "{\"status\":\"healthy\",\"database\":\"connected\","
@@ -39,10 +47,19 @@ on_health(DbCall *call, PGresult *res, const DbError *error)
 	http_reply(req, 200, &body);
 }
 
+/* Healthy means that work of every kind would be taken now. */
 void
 health_handler(Request *req)
 {
-	db_submit(req->worker->db, LANE_ADMIN, db_call_new(CALL_HEALTH, on_health, req));
+	Db *db = req->worker->db;
+
+	for (DbLaneId lane = 0; lane < N_LANES; lane++)
+		if (db_lane_down(db, lane))
+		{
+			reply_unhealthy(req, "database not available");
+			return;
+		}
+	db_submit(db, LANE_ADMIN, db_call_new(CALL_HEALTH, on_health, req));
 }
 
 void
