@@ -196,7 +196,8 @@ next_request(Client *client)
 	}
 	json_decref(consumer->delivery);
 	consumer->delivery = NULL;
-	client_send(client, "GET", consumer->path, NULL);
+	if (!client_time_is_up(client))
+		client_send(client, "GET", consumer->path, NULL);
 }
 
 static void

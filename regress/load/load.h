@@ -81,6 +81,7 @@ extern void consumer_free(Client *client);
 
 extern void client_init(Client *client, int number, void (*next)(Client *client),
 						void (*done)(void *ctx, ExchangeEnd end));
+extern bool client_time_is_up(Client *client); /* then nothing new is begun */
 extern void client_send(Client *client, const char *method, const char *path, const Buf *body);
 extern void client_pause(Client *client); /* before it asks again */
 extern bool client_chance(Client *client, int percent);

@@ -56,6 +56,8 @@ next_request(Client *client)
 {
 	Producer *producer = (Producer *) client;
 
+	if (client_time_is_up(client))
+		return;
 	if (producer->settled)
 	{
 		if (options.count > 0 && producer->requests >= options.count)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define PAUSE_US 20000
+#define SETTLE_US 5000000 /* after the end, for what was begun: an acknowledgement */
 #define TICK_MS 10
 #define MAX_EVENTS 256
 
@@ -50,11 +51,18 @@ client_init(Client *client, int number, void (*next)(Client *client),
 				  client);
 }
 
+bool
+client_time_is_up(Client *client)
+{
+	client->finished = client->finished || clock_us() > end_time;
+	return client->finished;
+}
+
 void
 client_send(Client *client, const char *method, const char *path, const Buf *body)
 {
 	client->invoked = clock_us();
-	if (stopped || client->invoked > end_time)
+	if (stopped || client->invoked > end_time + SETTLE_US)
 	{
 		client->finished = true;
 		return;
