@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <libpq-fe.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -518,6 +519,26 @@ set_from_argument(Conf *conf, const char *arg, const char *next, bool *used)
 	return set_value(conf, s, next, arg);
 }
 
+/* What no setting shows by itself.  The text of a DSN may be secret. */
+static bool
+check_settings(const Conf *conf)
+{
+	PQconninfoOption *dsn = PQconninfoParse(conf->dsn, NULL);
+
+	if (dsn == NULL)
+	{
+		fprintf(stderr, "queen-frontend: dsn is not a connection string as libpq reads it\n");
+		return false;
+	}
+	PQconninfoFree(dsn);
+	if (conf->poll_initial_ms > conf->poll_max_ms)
+	{
+		fprintf(stderr, "queen-frontend: poll-initial is larger than poll-max\n");
+		return false;
+	}
+	return true;
+}
+
 bool
 conf_load(Conf *conf, int argc, char **argv)
 {
@@ -557,11 +578,7 @@ conf_load(Conf *conf, int argc, char **argv)
 			i += used;
 		}
 	}
-	if (ok && conf->poll_initial_ms > conf->poll_max_ms)
-	{
-		fprintf(stderr, "queen-frontend: poll-initial is larger than poll-max\n");
-		ok = false;
-	}
+	ok = ok && check_settings(conf);
 	if (!ok)
 		return false;
 	log_setup(conf->log_level, conf->log_json);
