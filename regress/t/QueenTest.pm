@@ -44,7 +44,7 @@ sub sql
 }
 
 # Starts one more front end and waits until it is healthy.
-# Options: args, env, port; may_fail returns it without waiting.
+# Options: args, env (undef: not set), port; may_fail returns it without waiting.
 sub start_frontend
 {
     my ($self, %options) = @_;
@@ -149,7 +149,7 @@ sub new
 
 sub port { return $_[0]{port}; }
 sub pid { return $_[0]{pid}; }
-sub log { return PostgreSQL::Test::Utils::slurp_file($_[0]{logfile}); }    ## no critic
+sub log { return -e $_[0]{logfile} ? PostgreSQL::Test::Utils::slurp_file($_[0]{logfile}) : ''; }    ## no critic
 sub url { return "http://127.0.0.1:$_[0]{port}"; }
 
 sub start
@@ -159,13 +159,15 @@ sub start
     my $pid = fork() // die "fork: $!";
     if ($pid == 0)
     {
-        %ENV = (
+        my %env = (
             %ENV,
             PGHOST => $node->host,
             PGPORT => $node->port,
             PGUSER => 'queen_web',
             PGDATABASE => 'postgres',
             %{ $self->{env} });
+        delete @env{ grep { !defined $env{$_} } keys %env };
+        %ENV = %env;
         open STDIN, '<', '/dev/null';
         open STDERR, '>>', $self->{logfile};
         open STDOUT, '>&', \*STDERR;
