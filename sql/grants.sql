@@ -1,4 +1,5 @@
--- Roles and rights. PUBLIC gets nothing; nobody but the owner gets rights on a table.
+-- Roles and rights. PUBLIC gets nothing; of the tables only the histories can be
+-- read by anybody but their owner.
 
 DO $$
 DECLARE
@@ -47,7 +48,9 @@ GRANT SELECT ON
     queen.pg_stat_queen_workers,
     queen.pg_stat_queen_progress_retention,
     queen.pg_stat_queen_queues,
-    queen.pg_stat_queen_consumers
+    queen.pg_stat_queen_consumers,
+    queen.queue_history,
+    queen.retention_history
 TO queen_monitor;
 GRANT EXECUTE ON FUNCTION
     queen.stat_preloaded,

@@ -47,6 +47,10 @@ sub dead_letters { return shift->get('/api/v1/dlq')->{json}; }
 
 # The queue that was deleted is drained in the background.
 QueenTest::wait_until(sub { $queen->sql(q{SELECT count(*) FROM queen.queues} ) == 1 }, 'the deleted queue is drained');
+# From here on nothing changes by itself.
+$queen->sql('ALTER SYSTEM SET queen.workers = off');
+$node->reload;
+QueenTest::wait_until(sub { $queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'queen %'} ) <= 1 }, 'the workers are gone');
 my $before = rows('postgres');
 my $letters = dead_letters($web);
 my $queue = $web->get('/api/v1/resources/queues/shop.orders')->{json};
