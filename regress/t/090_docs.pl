@@ -61,12 +61,20 @@ sub check_page
 check_page('docs/quickstart.md');
 check_page('README.md');
 
-# Every setting of the front end is in the table, with its variable and its default.
+# Every setting is in its table: the front end's with variable and default, the extension's
+# with default and context.
+my $page = slurp_file("$root/docs/configuration.md") =~ s/`//gr;
 my $help = `$ENV{QUEEN_FRONTEND} --help`;
-my %settings = $help =~ /^  --(\S+)\s+\S.*\n\s+\((.*; default .*)\)$/gm;
-my %documented = map { /^\| `--(\S+)` \| (.*?) \| (.*?) \|/ ? ($1 => "$2; default $3") : () }
-  split /\n/, slurp_file("$root/docs/configuration.md");
-s/`//g for values %documented;
-cmp_ok(scalar keys %settings, '>', 10, 'the help lists settings');
-is_deeply(\%documented, \%settings, 'docs/configuration.md lists the settings of --help');
+my @flags;
+push @flags, "$1 | $2 | $3" while $help =~ /^  --(\S+)\s+\S.*\n\s+\((.*); default (.*)\)$/gm;
+cmp_ok(scalar @flags, '>', 10, 'the help lists settings');
+is(join("\n", $page =~ /^\| --([a-z]\S* \| .*? \| .*?) \|/gm), join("\n", @flags), 'the settings of the front end');
+is(join("\n", $page =~ /^\| (queen\.\S+ \| .*? \| .*?) \|/gm), $queen->sql(<<'SQL'), 'the settings of the extension');
+SELECT concat_ws(' | ', name, current_setting(name),
+                 CASE context WHEN 'postmaster' THEN 'restart' WHEN 'sighup' THEN 'reload'
+                              WHEN 'user' THEN 'session' ELSE context END)
+  FROM pg_settings
+ WHERE name LIKE 'queen.%'
+ ORDER BY name
+SQL
 $queen->finish;
