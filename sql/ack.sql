@@ -146,14 +146,46 @@ END;
 COMMENT ON FUNCTION queen.log_sidecar(uuid, bigint, bigint) IS
     'The hash of each message in the sidecar rows with these bases. Fetches an out-of-line value once, by the concatenation with nothing, and not once per hash';
 
--- In the three searches the hashes are gathered first and then meet the items in a hash join.
+-- The sidecar is an index, the log is the truth: what the purge has taken away in front of a batch
+-- that is still leased is read from the segments.
+CREATE FUNCTION queen.log_ack_purged(items queen.log_ack_item[])
+RETURNS TABLE (partition_id uuid, consumer_group text, message_offset bigint, h bytea)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT c.partition_id, c.consumer_group, t.base_offset + u.idx, u.h
+      FROM queen.log_ack_cursors(items) c
+     CROSS JOIN LATERAL (
+           SELECT r.txns_start FROM queen.log_partitions r WHERE r.id = c.partition_id
+           OFFSET 0) p
+     CROSS JOIN LATERAL (
+           SELECT g.base_offset
+             FROM queen.log_head(c.partition_id, c.committed + 1) g
+            WHERE c.committed + 1 < p.txns_start
+           OFFSET 0) h
+     CROSS JOIN LATERAL (
+           SELECT s.base_offset,
+                  CASE WHEN queen.log_segment_error(
+                                s.blob, (s.end_offset - s.base_offset + 1)::int) IS NULL
+                       THEN queen.log_segment_hashes(s.blob) END AS hashes
+             FROM queen.log_segments s
+            WHERE s.partition_id = c.partition_id
+              AND s.base_offset BETWEEN h.base_offset AND least(c.batch_end, p.txns_start - 1)
+           OFFSET 0) t
+     CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
+     WHERE c.batch_end IS NOT NULL
+       AND t.base_offset + u.idx > c.committed AND t.base_offset + u.idx <= c.batch_end;
+END;
+COMMENT ON FUNCTION queen.log_ack_purged(queen.log_ack_item[]) IS
+    'The hash of each message of the leased batches that has no sidecar row any more, by decoding its segment; corrupt segments are passed over';
+
+-- In both searches the hashes are gathered first and then meet the items in a hash join.
 
 CREATE FUNCTION queen.log_ack_in_batch(items queen.log_ack_item[]) RETURNS queen.log_ack_item[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
         SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, m.message_offset)
-          FROM (SELECT c.partition_id, c.consumer_group, t.message_offset, t.h
+          FROM (SELECT c.partition_id, c.consumer_group, t.message_offset, t.h, false AS purged
                   FROM queen.log_ack_cursors(items) c
                  CROSS JOIN LATERAL (
                        SELECT coalesce(max(l.base_offset), 0) AS base_offset
@@ -168,15 +200,20 @@ BEGIN
                        coalesce(c.batch_end, 9223372036854775807)) t
                  WHERE t.message_offset > c.committed
                    AND (c.batch_end IS NULL OR t.message_offset <= c.batch_end)
+                UNION ALL
+                SELECT d.*, true
+                  FROM queen.log_ack_purged(
+                           ARRAY(SELECT n FROM unnest(items) n WHERE n.worker_id IS NOT NULL)) d
                 OFFSET 0) m
           JOIN unnest(items) i
             ON i.hash = m.h
            AND i.partition_id = m.partition_id AND i.consumer_group = m.consumer_group
+         WHERE i.worker_id IS NOT NULL OR NOT m.purged
          ORDER BY i.entry, m.message_offset);
 END
 $$;
 COMMENT ON FUNCTION queen.log_ack_in_batch(queen.log_ack_item[]) IS
-    'The items whose transaction id lies above the cursor and, when a batch is leased, inside it, by the sidecar, each with its lowest offset';
+    'The items whose transaction id lies above the cursor and, when a batch is leased, inside it, each with its lowest offset: by the sidecar, and for items that name their lease, which is live, also by the segments that have lost theirs';
 
 -- A repeated ack is near the cursor, an unknown id is nowhere: look back in growing steps.
 CREATE FUNCTION queen.log_ack_below(items queen.log_ack_item[]) RETURNS SETOF int
@@ -220,36 +257,6 @@ END
 $$;
 COMMENT ON FUNCTION queen.log_ack_below(queen.log_ack_item[]) IS
     'Entries whose transaction id lies at or below the cursor, by the sidecar';
-
-CREATE FUNCTION queen.log_ack_in_segments(items queen.log_ack_item[]) RETURNS queen.log_ack_item[]
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN ARRAY(
-        SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, m.message_offset)
-          FROM (SELECT c.partition_id, c.consumer_group, t.base_offset + u.idx AS message_offset,
-                       u.h
-                  FROM queen.log_ack_cursors(items) c
-                 CROSS JOIN LATERAL queen.log_head(c.partition_id, c.committed + 1) h
-                 CROSS JOIN LATERAL (
-                       SELECT s.base_offset,
-                              CASE WHEN queen.log_segment_error(
-                                            s.blob, (s.end_offset - s.base_offset + 1)::int) IS NULL
-                                   THEN queen.log_segment_hashes(s.blob) END AS hashes
-                         FROM queen.log_segments s
-                        WHERE s.partition_id = c.partition_id
-                          AND s.base_offset BETWEEN h.base_offset AND c.batch_end
-                       OFFSET 0) t
-                 CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u
-                 WHERE t.base_offset + u.idx > c.committed AND t.base_offset + u.idx <= c.batch_end
-                OFFSET 0) m
-          JOIN unnest(items) i
-            ON i.hash = m.h
-           AND i.partition_id = m.partition_id AND i.consumer_group = m.consumer_group
-         ORDER BY i.entry, m.message_offset);
-END
-$$;
-COMMENT ON FUNCTION queen.log_ack_in_segments(queen.log_ack_item[]) IS
-    'The items whose transaction id lies inside the leased batch, by decoding its segments, each with its lowest offset; corrupt segments are passed over';
 
 CREATE FUNCTION queen.log_dead_letter(partition_id uuid, consumer_group text,
                                       message_offset bigint, transaction_id text, error text,
@@ -429,8 +436,7 @@ BEGIN
 
     placed := queen.log_ack_in_batch(items);
     items := queen.log_ack_except(items, ARRAY(SELECT p.entry FROM unnest(placed) p));
-    -- What is left was passed already, or the sidecar has lost it: the sidecar is an index, the
-    -- log is the truth.
+    -- What is left was passed already, or nobody knows it.
     IF cardinality(items) > 0 THEN
         passed := ARRAY(SELECT queen.log_ack_below(items));
         RETURN QUERY
@@ -439,16 +445,10 @@ BEGIN
                false, false, i.status = 'completed', NULL::text, NULL::text, false
           FROM unnest(items) i
           JOIN unnest(passed) e ON e = i.entry;
-        items := queen.log_ack_except(items, passed);
-    END IF;
-    IF cardinality(items) > 0 THEN
-        placed := placed || queen.log_ack_in_segments(
-            ARRAY(SELECT i FROM unnest(items) i WHERE i.worker_id IS NOT NULL));
-        items := queen.log_ack_except(items, ARRAY(SELECT p.entry FROM unnest(placed) p));
         RETURN QUERY
         SELECT i.entry, false, 'unresolved transaction id', false, false, false, NULL::text,
                NULL::text, false
-          FROM unnest(items) i;
+          FROM unnest(queen.log_ack_except(items, passed)) i;
     END IF;
 
     RETURN QUERY

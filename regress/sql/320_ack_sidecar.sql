@@ -30,6 +30,18 @@ SELECT ids FROM pg_temp.pop('q', worker => 3, batch => 1);
 SELECT * FROM pg_temp.ack('q', 'p', 3, '{a,f}');
 SELECT * FROM pg_temp.ack('q', 'p', 3, '{d}');
 
+-- The lowest occurrence in the batch counts, also when only the later one has its sidecar row.
+SELECT queen.log_configure(pg_temp.tenant(), 'twice', NULL, NULL, '{"dedupWindowSeconds": 0}', 'merge') IS NOT NULL;
+SELECT base_offset FROM pg_temp.push('twice', 'p', 'X', 'a', 'b');
+SELECT base_offset FROM pg_temp.push('twice', 'p', 'c', 'd', 'X', 'e');
+SELECT ids FROM pg_temp.pop('twice');
+SELECT pg_temp.purge_to('twice', 'p', 3);
+SELECT * FROM pg_temp.ack('twice', 'p', 1, '{X}');
+SELECT committed, batch_end FROM pg_temp.cursors('twice');
+SELECT * FROM pg_temp.ack('twice', 'p', 1, '{X}');
+SELECT committed, batch_end, leased FROM pg_temp.cursors('twice');
+SELECT * FROM pg_temp.ack('twice', 'p', 1, '{e}');
+
 -- A corrupt segment is passed over, not raised: its neighbours are found.
 SELECT base_offset FROM pg_temp.push('sick', 'p', 'a');
 SELECT base_offset FROM pg_temp.push('sick', 'p', 'b');
