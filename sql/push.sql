@@ -199,21 +199,27 @@ BEGIN
                        WHERE p.id = ANY (ids) ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED);
     END IF;
 
-    -- The queue may have been deleted before its partition was ours.
+    -- The queue may have been deleted before its partition was ours. What comes in is clear text.
     SELECT array_agg(ROW (s.entry, s.status, NULL, NULL, NULL, NULL, NULL, s.error)
                      ::queen.push_verdict) FILTER (WHERE s.status IS NOT NULL),
            array_agg(s.entry ORDER BY s.entry) FILTER (WHERE s.status IS NULL),
            array_agg(s.round ORDER BY s.entry) FILTER (WHERE s.status IS NULL)
       INTO verdicts, todo, rounds
-      FROM (SELECT e.entry, e.error,
+      FROM (SELECT e.entry,
+                   coalesce(e.error, CASE WHEN o.encrypted
+                                          THEN 'the queue is encrypted: this server has no key'
+                                     END) AS error,
                    row_number() OVER (PARTITION BY e.id ORDER BY e.entry) AS round,
                    CASE WHEN e.error IS NOT NULL THEN 'invalid'
-                        WHEN (SELECT q.deleted_at IS NULL
-                                FROM queen.log_partitions AS p
-                                JOIN queen.queues AS q ON q.id = p.queue_id
-                               WHERE p.id = e.id) IS NOT TRUE THEN 'missing'
+                        WHEN o.encrypted IS NULL THEN 'missing'
+                        WHEN o.encrypted THEN 'invalid'
                         WHEN e.id <> ALL (held) THEN 'busy' END AS status
-              FROM unnest(errors, ids) WITH ORDINALITY AS e (error, id, entry)) AS s;
+              FROM unnest(errors, ids) WITH ORDINALITY AS e (error, id, entry)
+              LEFT JOIN LATERAL (SELECT q.encryption_enabled AS encrypted
+                                   FROM queen.log_partitions AS p
+                                   JOIN queen.queues AS q ON q.id = p.queue_id
+                                  WHERE p.id = e.id AND q.deleted_at IS NULL
+                                 OFFSET 0) AS o ON true) AS s;
 
     -- One entry per partition at a time: the next one sees the hashes of those before it.
     FOR turn IN 1 .. coalesce((SELECT max(r) FROM unnest(rounds) AS r), 0) LOOP

@@ -180,6 +180,14 @@ BEGIN;
 SELECT (pg_temp.push('q', 'p', 'r')).status;
 COMMIT;
 
+-- No clear text for an encrypted queue; its neighbour is stored.
+SELECT queen.log_configure(pg_temp.tenant(), 'secret', NULL, NULL, '{"encryptionEnabled": true}', 'merge') IS NOT NULL;
+SELECT queen.log_provision(array_fill(pg_temp.tenant(), '{2}'), '{secret,plain}', '{p,p}');
+SELECT entry, status, base_offset, error
+  FROM queen.log_push(array_fill(pg_temp.tenant(), '{2}'), '{secret,plain}', '{p,p}', '{1,1}',
+                      array_fill(pg_temp.hashes('{a}'), '{2}'), array_fill(pg_temp.segment('{a}'::text[]), '{2}'), false);
+SELECT last_offset FROM queen.log_partitions WHERE id = pg_temp.partition_id('secret', 'p');
+
 -- After all this: the four blobs of one byte are what is left to object to. Push does not look inside.
 SELECT property, count(*) FROM pg_temp.violations() GROUP BY property;
 
