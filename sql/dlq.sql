@@ -84,8 +84,11 @@ BEGIN
            lease_expires_at  = CASE WHEN log_quarantine.batch_end IS NOT NULL
                                     THEN c.lease_expires_at END,
            batch_retry_count = 0,
-           attempt_offset    = NULL,
-           attempt_count     = 0
+           -- The rest of a batch stays a batch that has been delivered before.
+           attempt_offset    = CASE WHEN log_quarantine.batch_end IS NOT NULL
+                                    THEN segment.end_offset + 1 END,
+           attempt_count     = CASE WHEN log_quarantine.batch_end IS NOT NULL
+                                    THEN c.attempt_count ELSE 0 END
      WHERE c.partition_id = place.partition_id AND c.consumer_group = place.consumer_group;
     IF batch_end IS NULL THEN
         PERFORM queen.stat_release(queue_id);

@@ -42,6 +42,9 @@ SELECT * FROM pg_temp.cursors('q');
 SELECT * FROM pg_temp.filed('q', 'p');
 SELECT count(*) FROM queen.log_segments WHERE partition_id = pg_temp.partition_id('q', 'p') AND base_offset = 2;
 SELECT * FROM pg_temp.quarantine('q', 'p', 2, 2);
+-- When that lease runs out, the rest of the batch comes again.
+SELECT pg_temp.expire('q');
+SELECT first, attempt, ids FROM pg_temp.pop('q', worker => 2, batch => 1);
 SELECT * FROM pg_temp.ack('q', 'p', 2, '{e}');
 SELECT consumed, committed + 1 AS passed FROM pg_temp.cursors('q');
 
