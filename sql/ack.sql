@@ -358,7 +358,7 @@ BEGIN
             WHEN ack.signal IS NULL THEN 'partial'
             WHEN ack.kind = 'retry' THEN 'release'
             WHEN ack.kind = 'failed' AND ack.batch_retry_count < ack.retry_limit THEN 'charge'
-            WHEN ack.letters THEN 'bury'
+            WHEN ack.kind = 'dlq' OR ack.letters THEN 'bury'
             ELSE 'drop' END;
         target := CASE WHEN action IN ('bury', 'drop') THEN ack.signal
                        ELSE greatest(ack.done, ack.committed) END;

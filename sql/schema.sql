@@ -41,8 +41,8 @@ COMMENT ON COLUMN queen.queues.retry_limit IS 'Explicit failures before a messag
 COMMENT ON COLUMN queen.queues.retry_delay IS 'Milliseconds; stored and echoed, redelivery is immediate';
 COMMENT ON COLUMN queen.queues.ttl IS 'Seconds; stored and echoed, nothing expires on it';
 COMMENT ON COLUMN queen.queues.max_queue_size IS 'Stored and echoed; no push is refused for depth';
-COMMENT ON COLUMN queen.queues.dead_letter_queue IS 'Dead-lettering is on when this or dlq_after_max_retries is true';
-COMMENT ON COLUMN queen.queues.dlq_after_max_retries IS 'Dead-lettering is on when this or dead_letter_queue is true';
+COMMENT ON COLUMN queen.queues.dead_letter_queue IS 'Exhausted messages are dead-lettered when this or dlq_after_max_retries is true, else dropped';
+COMMENT ON COLUMN queen.queues.dlq_after_max_retries IS 'Exhausted messages are dead-lettered when this or dead_letter_queue is true, else dropped';
 COMMENT ON COLUMN queen.queues.delayed_processing IS 'Seconds a segment must age before it is delivered';
 COMMENT ON COLUMN queen.queues.window_buffer IS 'Seconds that the oldest undelivered message waits for a full batch';
 COMMENT ON COLUMN queen.queues.min_pop_wait_time IS 'Milliseconds (0..60000) a long poll waits for a fuller batch';

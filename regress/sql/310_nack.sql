@@ -64,9 +64,11 @@ SELECT ids FROM pg_temp.pop('at once');
 SELECT * FROM pg_temp.ack('at once', 'p', 1, '{a}', '{dlq}', errors => '{poison}');
 SELECT * FROM pg_temp.dead_letters('at once');
 SELECT ids FROM pg_temp.pop('at once');
--- Either flag switches dead letters on; with both off the message is dropped.
-SELECT queen.log_configure(pg_temp.tenant(), 'at once', NULL, NULL, '{"deadLetterQueue": false}', 'merge') -> 'configured';
-SELECT * FROM pg_temp.ack('at once', 'p', 1, '{b}', '{dlq}');
+-- Either flag switches dead letters on; with both off the exhausted message is dropped, and one
+-- that the consumer itself sends there is filed.
+SELECT queen.log_configure(pg_temp.tenant(), 'at once', NULL, NULL,
+                           '{"deadLetterQueue": false, "retryLimit": 0}', 'merge') -> 'configured';
+SELECT * FROM pg_temp.ack('at once', 'p', 1, '{b}', '{failed}');
 SELECT base_offset FROM pg_temp.push('at once', 'p', 'c', 'd', 'e');
 SELECT queen.log_configure(pg_temp.tenant(), 'at once', NULL, NULL,
                            '{"dlqAfterMaxRetries": false, "retryLimit": 1}', 'merge') -> 'configured';
