@@ -154,7 +154,7 @@ COMMENT ON FUNCTION queen.log_pop_problem(uuid, text, text, text, uuid, int, int
     'Why these are not the arguments of a pop; NULL when they are';
 
 -- Queue mode never skips a backlog, whatever the request says.
-CREATE FUNCTION queen.log_subscribe(req queen.log_pop_request) RETURNS boolean
+CREATE FUNCTION queen.log_subscribe(req queen.log_pop_request, named text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     whole   boolean := req.consumer_group = '__QUEUE_MODE__'
@@ -164,7 +164,7 @@ DECLARE
 BEGIN
     PERFORM FROM queen.consumer_groups_metadata m
       WHERE m.queue_id = req.queue_id AND m.consumer_group = req.consumer_group
-        AND m.partition_name = '';
+        AND m.partition_name IN ('', named);
     IF FOUND THEN
         RETURN true;
     END IF;
@@ -178,13 +178,17 @@ BEGIN
         RETURN false;
     END IF;
     INSERT INTO queen.consumer_groups_metadata
-           (tenant_id, consumer_group, queue_id, subscription_mode, subscription_timestamp)
-    VALUES (req.tenant_id, req.consumer_group, req.queue_id,
+           (tenant_id, consumer_group, queue_id, partition_name, subscription_mode,
+            subscription_timestamp)
+    VALUES (req.tenant_id, req.consumer_group, req.queue_id, named,
             CASE WHEN whole THEN 'all' WHEN req.start_at IS NULL THEN 'new' ELSE 'timestamp' END,
             since)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN true;                    -- another session was faster, and has seeded
+    END IF;
+    IF named <> '' THEN
+        RETURN true;                    -- there is nothing to seed yet
     END IF;
 
     INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
@@ -201,16 +205,18 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION queen.log_subscribe(queen.log_pop_request) IS
-    'First wildcard contact of a group with a queue: stores the durable subscription and seeds a cursor on every partition that exists. False when another session is at it';
+COMMENT ON FUNCTION queen.log_subscribe(queen.log_pop_request, text) IS
+    'First contact of a group with a queue (named is empty): stores the durable subscription and seeds a cursor on every partition that exists. Or its first look for the partition of that name, which does not exist: stores where the group starts on it. False when another session is at it';
 
--- A subscription to what is new that is ahead of the clock: it stepped back, and stamps after the
--- subscription are less than it. Rather deliver too much than skip something.
+-- What came to a partition that did not exist when the group looked for it is new, whatever its
+-- stamp. And when a subscription to what is new is ahead of the clock, that stepped back, and
+-- stamps after the subscription are less than it. Rather deliver too much than skip something.
 CREATE FUNCTION queen.log_subscription_start(m queen.consumer_groups_metadata) RETURNS timestamptz
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT CASE WHEN m.subscription_mode = 'new'
-                     AND m.subscription_timestamp > pg_catalog.clock_timestamp()
+                     AND (m.partition_name <> ''
+                          OR m.subscription_timestamp > pg_catalog.clock_timestamp())
                 THEN '-infinity' ELSE m.subscription_timestamp END;
 END;
 COMMENT ON FUNCTION queen.log_subscription_start(queen.consumer_groups_metadata) IS
@@ -232,7 +238,10 @@ BEGIN
         SELECT queen.log_subscription_start(m) INTO since
           FROM queen.consumer_groups_metadata m
          WHERE m.queue_id = req.queue_id AND m.consumer_group = req.consumer_group
-           AND m.partition_name = '';
+           AND m.partition_name IN ('', (SELECT p.name FROM queen.log_partitions p
+                                          WHERE p.id = req.partition_id))
+         ORDER BY m.partition_name
+         LIMIT 1;
         since := coalesce(since, req.start_at);
     END IF;
 
@@ -266,6 +275,22 @@ END
 $$;
 COMMENT ON FUNCTION queen.log_first_contact(queen.log_pop_request, uuid[]) IS
     'Adds the cursors that are missing on these partitions and returns the partitions it added one on. Those of another session''s first contact are passed over';
+
+-- Where a group starts is settled before its first pop knows whether there is anything to deliver:
+-- what comes after that pop is never skipped.
+CREATE FUNCTION queen.log_meet(req queen.log_pop_request) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF req.partition_id IS NULL THEN
+        RETURN queen.log_subscribe(req, '');
+    END IF;
+    PERFORM FROM queen.log_consumers c
+      WHERE c.partition_id = req.partition_id AND c.consumer_group = req.consumer_group;
+    RETURN FOUND OR cardinality(queen.log_first_contact(req, ARRAY[req.partition_id])) > 0;
+END
+$$;
+COMMENT ON FUNCTION queen.log_meet(queen.log_pop_request) IS
+    'Makes sure that the group has a subscription to the queue, or a cursor on the partition that the pop names. False when other sessions are in the way';
 
 -- One branch is cut off when the plan starts: the named partition, or those of the queue that were
 -- written in the given time.
@@ -607,7 +632,7 @@ DECLARE
     leases     int := 0;
     slice      record;
 BEGIN
-    IF req.partition_id IS NULL AND NOT queen.log_subscribe(req) THEN
+    IF NOT queen.log_meet(req) THEN
         status := 'empty';
         retry_at := clock_timestamp() + queen.log_contention_pause();
         PERFORM queen.stat_pop(req.queue_id, 0, 0, true);
@@ -734,16 +759,19 @@ BEGIN
         status := CASE WHEN item.problem IS NOT NULL THEN 'invalid'
                        WHEN item.partition IS NOT NULL AND item.partition_id IS NULL THEN 'empty'
                        WHEN item.queue_id IS NULL THEN 'missing' END;
-        IF status IS NOT NULL THEN
-            error := item.problem;
-            queue_id := CASE WHEN status = 'empty' THEN item.queue_id END;
-            RETURN NEXT;
-            CONTINUE;
-        END IF;
         req := ROW(item.tenant_id, item.queue_id, item.partition_id, item.consumer_group,
                    item.worker_id, item.batch,
                    CASE WHEN item.partition_id IS NULL THEN item.max_partitions ELSE 1 END,
                    item.auto_ack, item.mode, item.start_at, item.lease, item.delay, item.hold);
+        IF status IS NOT NULL THEN
+            error := item.problem;
+            queue_id := CASE WHEN status = 'empty' THEN item.queue_id END;
+            retry_at := CASE WHEN queue_id IS NOT NULL
+                                  AND NOT queen.log_subscribe(req, item.partition)
+                             THEN clock_timestamp() + queen.log_contention_pause() END;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         RETURN QUERY
         SELECT entry, e.*, NULL::text, CASE WHEN e.status = 'empty' THEN req.queue_id END
           FROM queen.log_pop_entry(req) e;

@@ -15,7 +15,7 @@ BEGIN ATOMIC
                (SELECT pg_catalog.min(queen.log_offset_before(p.id, p.log_start, p.last_offset,
                                                               queen.log_subscription_start(m)))
                   FROM queen.consumer_groups_metadata AS m
-                 WHERE m.queue_id = p.queue_id AND m.partition_name = ''
+                 WHERE m.queue_id = p.queue_id AND m.partition_name IN ('', p.name)
                    AND NOT EXISTS (SELECT
                                      FROM queen.log_consumers AS c
                                     WHERE c.partition_id = p.id

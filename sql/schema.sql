@@ -198,10 +198,12 @@ CREATE TABLE queen.consumer_groups_metadata (
     created_at             timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE NULLS NOT DISTINCT (tenant_id, consumer_group, queue_id, partition_name, namespace, task)
 );
-CREATE INDEX consumer_groups_metadata_queue_idx ON queen.consumer_groups_metadata (queue_id, consumer_group);
+CREATE INDEX consumer_groups_metadata_queue_idx
+    ON queen.consumer_groups_metadata (queue_id, consumer_group, partition_name);
 
 COMMENT ON TABLE queen.consumer_groups_metadata IS 'Durable subscriptions: where a group starts on partitions that it has not met';
 COMMENT ON COLUMN queen.consumer_groups_metadata.queue_id IS 'NULL only for a subscription by namespace or task';
+COMMENT ON COLUMN queen.consumer_groups_metadata.partition_name IS 'Empty: the whole queue; else a partition that the group looked for by name before it existed';
 COMMENT ON COLUMN queen.consumer_groups_metadata.subscription_mode IS 'all, new or timestamp';
 COMMENT ON COLUMN queen.consumer_groups_metadata.subscription_timestamp IS 'Start: the epoch for all, the registration time for new';
 

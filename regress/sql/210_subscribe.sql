@@ -56,7 +56,7 @@ SELECT status FROM pg_temp.pop('seed', grp => 'n', mode => 'new');
 SELECT count(*) FROM pg_temp.pop('seed', grp => 'a', batch => 1);
 SELECT partition, grp, committed FROM pg_temp.cursors('seed');
 
--- A pinned pop subscribes to nothing: its mode seeds that one cursor.
+-- A pinned pop subscribes to that partition only: its mode seeds that one cursor.
 SELECT ids FROM pg_temp.pop('seed', 'p1', grp => 'pin', mode => 'new');
 SELECT ids FROM pg_temp.pop('seed', 'p2', grp => 'pin');
 SELECT ids FROM pg_temp.pop('seed', 'p3', grp => 'pin', since => now() + interval '1 hour');
@@ -65,6 +65,30 @@ SELECT count(*) FROM pg_temp.subscriptions WHERE consumer_group = 'pin';
 -- With a subscription that one decides, also for a pinned pop.
 SELECT base_offset FROM pg_temp.push('seed', 'p4', 'd');
 SELECT ids FROM pg_temp.pop('seed', 'p4', grp => 'n', mode => 'all', since => now() + interval '1 hour');
+-- V-33: what comes after the first look by name is new, also when that look met an empty
+-- partition, a delayed one, or none at all, and whatever the later pops say.
+SELECT status FROM pg_temp.pop('seed', 'p5', grp => 'pin', mode => 'new');
+SELECT status FROM pg_temp.pop('seed', 'p5', grp => 'old', mode => 'all');
+SELECT status FROM pg_temp.pop('seed', 'p5', grp => 'late', since => now() + interval '1 hour');
+SELECT status FROM pg_temp.pop('seed', 'p5');
+SELECT status FROM pg_temp.pop('seed', 'p5', grp => 'n', mode => 'all');
+SELECT * FROM pg_temp.subscriptions WHERE name = 'seed' AND partition_name <> '';
+SELECT base_offset FROM pg_temp.push('seed', 'p5', 'e');
+SELECT grp, (pg_temp.pop('seed', 'p5', grp => grp, mode => 'new')).ids FROM unnest('{pin,old,late,other}'::text[]) AS grp;
+SELECT grp, committed FROM pg_temp.cursors('seed') WHERE partition = 'p5';
+SELECT queen.log_provision(ARRAY[pg_temp.tenant()], '{seed}', '{p6}');
+SELECT status FROM pg_temp.pop('seed', 'p6', grp => 'pin', mode => 'new');
+SELECT base_offset FROM pg_temp.push('seed', 'p6', 'f');
+SELECT ids FROM pg_temp.pop('seed', 'p6', grp => 'pin', mode => 'new');
+SELECT queen.log_configure(pg_temp.tenant(), 'slow', NULL, NULL, '{"delayedProcessing": 100}', 'merge') IS NOT NULL;
+SELECT base_offset FROM pg_temp.push('slow', 'p', 'before');
+SELECT status FROM pg_temp.pop('slow', 'p', grp => 'pin', mode => 'new');
+SELECT base_offset FROM pg_temp.push('slow', 'p', 'after');
+SELECT pg_temp.age('slow', 'p', '200 seconds');
+SELECT ids FROM pg_temp.pop('slow', 'p', grp => 'pin', mode => 'new');
+-- Nothing is noted of a queue that does not exist.
+SELECT status, queue_id FROM pg_temp.pop_rows('nowhere', 'p', grp => 'pin', mode => 'new');
+
 -- Queue mode starts at the oldest message there as well.
 SELECT ids FROM pg_temp.pop('seed', 'p4', mode => 'new');
 
