@@ -63,14 +63,15 @@ send_report(Db *db, QueueCount *counts)
 	PgArray *tenants = db_call_array(call, 0, OID_UUID);
 	PgArray *queues = db_call_array(call, 1, OID_TEXT);
 	PgArray *parked = db_call_array(call, 2, OID_INT4);
-	QueueCount *count, *next;
+	QueueCount *count = counts, *next;
 
-	HASH_ITER (hh, counts, count, next)
+	HASH_CLEAR(hh, counts);
+	for (; count; count = next)
 	{
+		next = count->hh.next;
 		pgarray_add(tenants, count->key, sizeof(Uuid));
 		pgarray_add(queues, count->key + sizeof(Uuid), count->len - sizeof(Uuid));
 		pgarray_add_int(parked, count->parked);
-		HASH_DEL(counts, count);
 		free(count);
 	}
 	pgarray_end(tenants);
