@@ -36,7 +36,6 @@ GRANT EXECUTE ON FUNCTION
     queen.log_configure,
     queen.log_delete_queue,
     queen.log_parked,
-    queen.log_drain_step,
     queen.log_queues,
     queen.log_queue,
     queen.log_dlq

@@ -8,6 +8,8 @@
  */
 #include "ack.h"
 
+#include "clock.h"
+#include "conf.h"
 #include "db.h"
 #include "json.h"
 #include "names.h"
@@ -20,6 +22,7 @@
 #include <utlist.h>
 
 #define ENVELOPE_DEPTH 64
+#define ITEMS_MAX 100000
 #define BUNDLE_MAX_REQUESTS 64
 #define BUNDLE_MAX_ITEMS 10000 /* checked before the last request is added */
 
@@ -56,7 +59,9 @@ typedef struct AckRequest
 	AckItem *items;
 	size_t n, cap;
 	size_t undecided;
-	Buf strings; /* unescaped texts; never grows beyond the body */
+	bool alone;		  /* a call failed: find out whether this one is to blame */
+	int64_t deadline; /* of the turned away, monotonic milliseconds */
+	Buf strings;	  /* unescaped texts; never grows beyond the body */
 } AckRequest;
 
 struct Acks
@@ -66,7 +71,7 @@ struct Acks
 	AckRequest *turned_away;
 };
 
-/* One log_ack call: which request and item each entry is. */
+/* One log_ack call: whose entries it holds, in order. */
 typedef struct AckBundle
 {
 	Acks *acks;
@@ -165,6 +170,21 @@ item_verdict(AckRequest *ack, AckItem *item, const PGresult *res, int row)
 	}
 }
 
+/* If it may be the fault of another request, this one goes out again by itself. */
+static void
+request_failed(const AckBundle *bundle, AckRequest *ack, const DbError *error)
+{
+	int status = db_error_status(error);
+
+	if (bundle->n > 1 && status != 503)
+	{
+		ack->alone = true;
+		DL_APPEND(bundle->acks->queue, ack);
+	}
+	else
+		http_reply_error(ack->req, status == 503 ? 503 : 500, error->message);
+}
+
 static void
 on_acked(DbCall *call, PGresult *res, const DbError *error)
 {
@@ -179,9 +199,7 @@ on_acked(DbCall *call, PGresult *res, const DbError *error)
 
 		if (error)
 		{
-			int status = db_error_status(error);
-
-			http_reply_error(ack->req, status == 503 ? 503 : 500, error->message);
+			request_failed(bundle, ack, error);
 			continue;
 		}
 		/* Entries were sent in this same order. */
@@ -191,7 +209,10 @@ on_acked(DbCall *call, PGresult *res, const DbError *error)
 		if (ack->undecided == 0)
 			answer(ack);
 		else
+		{
+			ack->deadline = clock_ms() + bundle->acks->worker->conf->lock_timeout_ms;
 			DL_APPEND(bundle->acks->turned_away, ack);
+		}
 	}
 	PQclear(res);
 	free(bundle);
@@ -239,9 +260,13 @@ send_bundle(Acks *acks, AckRequest **list, DbLaneId lane, int max)
 	{
 		AckRequest *ack = *list;
 
+		if (ack->alone && bundle->n > 0)
+			break;
 		DL_DELETE(*list, ack);
 		items += add_request(call, ack, bundle->n);
 		bundle->members[bundle->n++] = ack;
+		if (ack->alone)
+			break;
 	}
 	for (int i = 0; i < 8; i++)
 		pgarray_end(&call->params[i]);
@@ -258,6 +283,21 @@ fail_list(AckRequest **list)
 
 		DL_DELETE(*list, ack);
 		http_reply_error(ack->req, 503, "database not available");
+	}
+}
+
+void
+acks_tick(Acks *acks)
+{
+	int64_t now = clock_ms();
+
+	/* They were turned away in this order, all with the same time limit. */
+	while (acks->turned_away && acks->turned_away->deadline < now)
+	{
+		AckRequest *ack = acks->turned_away;
+
+		DL_DELETE(acks->turned_away, ack);
+		http_reply_error(ack->req, 503, "the cursor is held by another session");
 	}
 }
 
@@ -356,10 +396,13 @@ new_item(AckRequest *ack)
 
 	if (ack->n == ack->cap)
 	{
-		ack->cap = ack->cap ? 2 * ack->cap : 4;
-		ack->items = realloc(ack->items, ack->cap * sizeof(*ack->items));
-		if (ack->items == NULL)
-			abort();
+		size_t cap = ack->cap ? 2 * ack->cap : 4;
+		AckItem *items = realloc(ack->items, cap * sizeof(*items));
+
+		if (items == NULL)
+			return NULL;
+		ack->items = items;
+		ack->cap = cap;
 	}
 	item = &ack->items[ack->n++];
 	memset(item, 0, sizeof(*item));
@@ -373,6 +416,12 @@ parse_item(Parse *p, AckItem *item)
 	JsonValue key, ignored;
 	Span status = {NULL, 0};
 
+	if (item == NULL)
+	{
+		snprintf(p->error, sizeof(p->error), "more than %d acknowledgments, or out of memory",
+				 ITEMS_MAX);
+		return false;
+	}
 	if (!json_enter_object(&p->reader))
 		return false;
 	while (json_next_key(&p->reader, &key))
@@ -440,7 +489,7 @@ parse_batch(Parse *p)
 			if (!json_enter_array(&p->reader))
 				return false;
 			while (json_next_element(&p->reader))
-				if (!parse_item(p, new_item(p->ack)))
+				if (!parse_item(p, p->ack->n < ITEMS_MAX ? new_item(p->ack) : NULL))
 					return false;
 		}
 		else if (!json_value(&p->reader, &ignored))

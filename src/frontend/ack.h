@@ -14,6 +14,9 @@ extern void acks_free(Acks *acks);
 extern void ack_handler(Request *req);
 extern void ack_batch_handler(Request *req);
 
+/* Fails what another session has turned away for longer than a lock may be waited for. */
+extern void acks_tick(Acks *acks);
+
 /* Sends what is queued, as far as connections are free.  Once per turn of the loop. */
 extern void acks_dispatch(Acks *acks);
 

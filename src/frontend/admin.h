@@ -20,7 +20,4 @@ extern void admin_reply_error(Request *req, const DbError *error);
 /* DbDone of a function that returns the whole answer as JSON; NULL is 404. */
 extern void admin_on_json(DbCall *call, PGresult *res, const DbError *error);
 
-/* Removes the data of deleted queues, step by step, until none is left. */
-extern void admin_drain_deleted(struct Worker *worker);
-
 #endif

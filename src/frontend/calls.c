@@ -47,7 +47,6 @@ const CallSpec call_specs[N_CALLS] = {
 						   "SELECT queen.log_delete_queue($1, $2)",
 						   2,
 						   {OID_UUID, OID_TEXT}},
-	[CALL_DRAIN] = {"drain", "SELECT queen.log_drain_step($1)", 1, {OID_INT4}},
 	[CALL_QUEUES] = {"queues", "SELECT queen.log_queues($1)::text", 1, {OID_UUID}},
 	[CALL_QUEUE] = {"queue", "SELECT queen.log_queue($1, $2)::text", 2, {OID_UUID, OID_TEXT}},
 	[CALL_DLQ] = {"dlq",

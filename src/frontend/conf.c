@@ -83,6 +83,15 @@ static const Setting settings[] = {
 	 67108864,
 	 NULL,
 	 "largest request body, bytes; a larger one gets 413"},
+	{"max-buffered-bytes",
+	 {"QUEEN_MAX_BUFFERED_BYTES"},
+	 SETTING_INT,
+	 FIELD(max_buffered_bytes),
+	 "1073741824",
+	 67108864,
+	 INT64_MAX / 2,
+	 NULL,
+	 "bytes of request bodies that a thread holds at once; beyond it 503"},
 	{"header-timeout",
 	 {"QUEEN_HEADER_TIMEOUT_MS"},
 	 SETTING_INT,
@@ -189,8 +198,8 @@ static const Setting settings[] = {
 	 "new",
 	 0,
 	 0,
-	 "new|new-only|all|earliest|",
-	 "where a named group starts when its first pop does not say: new or all"},
+	 "new|all",
+	 "where a named group starts when its first pop does not say"},
 	{"pop-timeout",
 	 {"DEFAULT_TIMEOUT", "POP_DEFAULT_TIMEOUT_MS"},
 	 SETTING_INT,
@@ -272,7 +281,20 @@ static const char *const foreign_env[] = {"NUM_WORKERS",
 										  "QUEEN_MESH_PEERS",
 										  "QUEEN_UDP_NOTIFY_PORT",
 										  "QUEEN_UDP_PEERS",
-										  "QUEEN_SWEEPER"};
+										  "QUEEN_SWEEPER",
+										  "FILE_BUFFER_DIR"};
+
+/* Settings that would protect something elsewhere: ignoring them would leave it open. */
+static const struct
+{
+	const char *name;
+	const char *instead;
+} refused_env[] = {
+	{"JWT_ENABLED", "this server has no authentication: keep it behind a proxy that has"},
+	{"QUEEN_TENANCY_HEADER", "this server has one tenant"},
+	{"QUEEN_ENCRYPTION_KEY", "this server does not encrypt payloads"},
+	{"PG_USE_SSL", "set PGSSLMODE"},
+};
 
 static const Setting *
 find_setting(const char *flag, size_t len)
@@ -436,6 +458,28 @@ load_environment(Conf *conf)
 	return ok;
 }
 
+static bool
+check_refused_environment(void)
+{
+	bool ok = true;
+
+	for (size_t i = 0; i < sizeof(refused_env) / sizeof(refused_env[0]); i++)
+	{
+		const char *value = getenv(refused_env[i].name);
+		bool on = value && *value;
+
+		if (on && parse_bool(value, &on) && !on)
+			continue;
+		if (on)
+		{
+			fprintf(stderr, "queen-frontend: %s is set, but %s\n", refused_env[i].name,
+					refused_env[i].instead);
+			ok = false;
+		}
+	}
+	return ok;
+}
+
 static void
 warn_foreign_environment(void)
 {
@@ -565,6 +609,7 @@ conf_load(Conf *conf, int argc, char **argv)
 	if (file)
 		ok = load_file(conf, file);
 	ok = load_environment(conf) && ok;
+	ok = check_refused_environment() && ok;
 
 	for (int i = 1; i < argc; i++)
 	{

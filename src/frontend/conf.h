@@ -20,6 +20,7 @@ typedef struct Conf
 	int64_t threads;
 	int64_t max_connections;
 	int64_t max_body_bytes;
+	int64_t max_buffered_bytes;
 	int64_t header_timeout_ms;
 	int64_t body_timeout_ms;
 	int64_t idle_timeout_ms;

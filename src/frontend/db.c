@@ -45,6 +45,7 @@ typedef struct DbConn
 	int64_t deadline; /* of connecting, of setup, or of the call */
 	int64_t retry_at;
 	int failures; /* in a row */
+	char last_error[128];
 } DbConn;
 
 struct DbLane
@@ -296,9 +297,11 @@ conn_fail(DbConn *conn, const char *why)
 	DbCall *call = conn->call;
 	int64_t delay;
 
-	if (why && conn->failures == 0 && !conn->db->closing)
+	if (why && !conn->db->closing &&
+		(conn->failures == 0 || strncmp(why, conn->last_error, sizeof(conn->last_error) - 1) != 0))
 		log_event(LOG_LEVEL_WARN, "database connection failed", "lane", conn->lane->name, "error",
 				  why, NULL);
+	snprintf(conn->last_error, sizeof(conn->last_error), "%s", why ? why : "");
 	conn->failures++;
 	conn_free_events(conn);
 	PQclear(conn->result);
@@ -562,7 +565,8 @@ conn_send_setup(DbConn *conn)
 		" pg_catalog.current_setting('synchronous_commit'),"
 		" pg_catalog.set_config('statement_timeout', $1, false),"
 		" pg_catalog.set_config('lock_timeout', $2, false),"
-		" pg_catalog.set_config('queen.wake_origin', $3, false)"
+		" pg_catalog.set_config('queen.wake_origin', $3, false),"
+		" pg_catalog.set_config('default_transaction_isolation', 'read committed', false)"
 		" FROM queen.log_handshake() AS h";
 	char statement_timeout[24];
 	char lock_timeout[24];
@@ -635,8 +639,9 @@ static void
 conn_start(DbConn *conn)
 {
 	/* Later keywords win, so the connection string may set any but the name. */
-	const char *keywords[] = {"target_session_attrs", "fallback_application_name", "dbname", NULL};
-	const char *values[] = {"read-write", "queen-frontend", conn->db->conf->dsn, NULL};
+	const char *keywords[] = {"target_session_attrs", "fallback_application_name", "dbname",
+							  "client_encoding", NULL};
+	const char *values[] = {"read-write", "queen-frontend", conn->db->conf->dsn, "UTF8", NULL};
 
 	conn->state = CONN_CONNECTING;
 	conn->deadline = clock_ms() + CONNECT_TIMEOUT_MS;
@@ -670,9 +675,10 @@ db_wake_origin(void)
 Db *
 db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void *ctx)
 {
-	const char *const names[N_LANES] = {"push", "read", "wait", "admin", "listen"};
-	const int64_t sizes[N_LANES] = {conf->push_connections, conf->read_connections,
-									conf->wait_connections, 1, notify ? 1 : 0};
+	const char *const names[N_LANES] = {"push", "read", "wait", "admin", "health", "listen"};
+	const int64_t sizes[N_LANES] = {
+		conf->push_connections, conf->read_connections, conf->wait_connections, 1, 1,
+		notify ? 1 : 0};
 	Db *db = calloc(1, sizeof(*db));
 
 	db->base = base;

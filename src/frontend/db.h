@@ -24,9 +24,10 @@ typedef struct DbCall DbCall;
 typedef enum DbLaneId
 {
 	LANE_PUSH,	 /* fused pushes: they never wait for a lock */
-	LANE_READ,	 /* pops, acknowledgements, leases: they never wait either */
-	LANE_WAIT,	 /* single entries that another session's lock turned away */
+	LANE_READ,	 /* pops and acknowledgements: they never wait either */
+	LANE_WAIT,	 /* single calls that may wait for another session's lock */
 	LANE_ADMIN,	 /* everything rare */
+	LANE_HEALTH, /* health checks, which must not queue behind anything */
 	LANE_LISTEN, /* no calls: notifications; in one thread of the process */
 	N_LANES
 } DbLaneId;

@@ -151,7 +151,7 @@ unpack_row(ZSTD_DCtx *dctx, const PGresult *res, int row, Buf *raw)
 	if (error)
 		return error;
 	if (!buf_reserve(raw, len))
-		return "out of memory";
+		return NULL; /* not the segment's fault; raw->failed tells */
 	error = segment_unpack(dctx, blob.ptr, blob.len, raw->data, len);
 	raw->len = len;
 	return error ? error : segment_check_frames(raw->data, len, frames);
@@ -168,7 +168,9 @@ deliver_row(Pop *pop, int row)
 	Buf raw = {0}, tail = {0};
 	const char *error = unpack_row(pops_dctx(pop->pops), res, row, &raw);
 
-	if (error == NULL)
+	if (raw.failed)
+		pop->body.failed = true; /* no answer is better than a gap */
+	else if (error == NULL)
 	{
 		FrameReader reader;
 		Frame frame;
@@ -207,8 +209,11 @@ on_quarantined(DbCall *call, PGresult *res, const DbError *error)
 	Pop *pop = call->ctx;
 	Span status = error ? (Span){NULL, 0} : pgcol_span(res, 0, 0);
 
-	if (error == NULL && (span_equals(status, SPAN_LITERAL("skipped")) ||
-						  span_equals(status, SPAN_LITERAL("filed"))))
+	if (error)
+		log_event(LOG_LEVEL_ERROR, "could not set a corrupt segment aside", "error", error->message,
+				  NULL);
+	/* An auto-acked pop has passed the range, and what follows it is delivered now or never. */
+	if (pop->auto_ack || span_equals(status, SPAN_LITERAL("skipped")))
 		pop->row++;
 	else
 	{
@@ -240,7 +245,7 @@ quarantine(Pop *pop, const char *why)
 	db_call_text(call, 2, pop->group);
 	db_call_uuid(call, 3, pop->auto_ack ? NULL : &pop->lease_id);
 	db_call_int64(call, 4, pgcol_int64(res, pop->row, POP_BASE_OFFSET));
-	db_submit(pop->req->worker->db, LANE_READ, call);
+	db_submit(pop->req->worker->db, LANE_WAIT, call);
 }
 
 /* --- the whole answer ------------------------------------------------------ */
@@ -260,29 +265,40 @@ note_claimed(Pop *pop)
 			pgcol_uuid(res, row, POP_PARTITION_ID, &pop->claimed[pop->n_claimed++]);
 }
 
+/* Nobody will read what was claimed. */
+static void
+give_up(Pop *pop)
+{
+	if (!pop->auto_ack)
+		deliver_release(pop);
+	pop->n_claimed = 0;
+	buf_free(&pop->body);
+}
+
 static void
 deliver_end(Pop *pop)
 {
 	drop_rows(pop);
-	if (pop->n_messages == 0)
+	buf_printf(&pop->body, "],\"partitionsClaimed\":%d}", pop->n_claimed);
+	if (pop->body.failed)
 	{
-		/* Nothing of it could be decoded. */
-		if (!pop->auto_ack)
-			deliver_release(pop);
-		pop->n_claimed = 0;
-		buf_reset(&pop->body);
-		pop_empty(pop, -1);
+		give_up(pop);
+		pop_reply(pop, 503, "out of memory");
 		return;
 	}
 	if (pop->gone)
 	{
-		if (!pop->auto_ack)
-			deliver_release(pop);
-		pop->n_claimed = 0;
+		give_up(pop);
 		pop_reply(pop, 204, NULL);
 		return;
 	}
-	buf_printf(&pop->body, "],\"partitionsClaimed\":%d}", pop->n_claimed);
+	if (pop->n_messages == 0)
+	{
+		/* Nothing of it could be decoded. */
+		give_up(pop);
+		pop_empty(pop, -1);
+		return;
+	}
 	metrics_add(&pop->req->worker->metrics, METRIC_POP_MESSAGES, (uint64_t) pop->n_messages);
 	if (pop->probe && pop->wait_group)
 		waiters_wake(pop->wait_group); /* where a timer found work there may be more */

@@ -5,6 +5,7 @@
 #include "fusion.h"
 
 #include "buf.h"
+#include "clock.h"
 #include "conf.h"
 #include "db.h"
 #include "frame.h"
@@ -23,6 +24,7 @@
 
 #define BUNDLE_MAX_SEGMENTS 128				 /* of one call */
 #define BUNDLE_MAX_RAW (2 * SEGMENT_MAX_RAW) /* checked before the last one is added */
+#define SLOW_CALL_MS 100
 #define MISSING_MAX 5 /* times in a row that a partition vanished after it was created */
 
 typedef enum GatherState
@@ -39,8 +41,9 @@ typedef struct Gather
 	UT_hash_handle hh;
 	struct Gather *prev, *next; /* in the list of its state */
 	GatherState state;
-	bool alone;	 /* a bundle failed: find out whether this one is to blame */
-	int missing; /* answers "missing" in a row */
+	bool alone;		  /* a bundle failed: find out whether this one is to blame */
+	int missing;	  /* answers "missing" in a row */
+	int64_t deadline; /* of the turned away, monotonic milliseconds */
 	PushItem *head, **tail;
 	int n_gathered;	   /* messages from head on */
 	PushItem **flight; /* messages of the segment in flight, in frame order */
@@ -61,6 +64,7 @@ struct Fusion
 	int64_t ready_frames;  /* messages of these */
 	int n_flying;		   /* segments in calls of the push lane */
 	int64_t flying_frames; /* messages in these */
+	int64_t last_sent;	   /* to that lane, monotonic milliseconds */
 	ZSTD_CCtx *cctx;
 	Buf raw, blob, hashes; /* of the segment being packed */
 };
@@ -226,7 +230,7 @@ fail_item(PushItem *item, int http_status, const char *error)
 	decide(item, PUSH_FAILED, &item->message_id, http_status, error);
 }
 
-/* Fails the segment in flight and whatever waits behind it for the same reason. */
+/* Fails the segment in flight; what waits behind it goes out next. */
 static void
 fail_flight(Gather *gather, int http_status, const char *error)
 {
@@ -454,6 +458,7 @@ segment_verdict(Fusion *fusion, Gather *gather, const PGresult *res, int row)
 	{
 		return_flight(gather);
 		gather->state = GATHER_TURNED_AWAY;
+		gather->deadline = clock_ms() + fusion->worker->conf->lock_timeout_ms;
 		DL_APPEND(fusion->turned_away, gather);
 		return false;
 	}
@@ -601,6 +606,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 	{
 		fusion->n_flying += bundle->n;
 		fusion->flying_frames += bundle->frames;
+		fusion->last_sent = clock_ms();
 	}
 	metrics_add(&fusion->worker->metrics, METRIC_PUSH_CALLS, 1);
 	metrics_add(&fusion->worker->metrics, METRIC_PUSH_SEGMENTS, (uint64_t) bundle->n);
@@ -623,13 +629,31 @@ fail_list(Fusion *fusion, Gather **list)
 /*
  * A commit costs the same for one segment as for many.  So beside a call in
  * flight another one starts only when it is at least half as large; otherwise
- * what is ready goes on gathering until that call returns.
+ * what is ready goes on gathering until that call returns, or has taken so
+ * long that something else must be in its way.
  */
 static bool
 worth_a_call(const Fusion *fusion)
 {
 	return 2 * fusion->n_ready >= fusion->n_flying ||
-		   2 * fusion->ready_frames >= fusion->flying_frames;
+		   2 * fusion->ready_frames >= fusion->flying_frames ||
+		   clock_ms() - fusion->last_sent > SLOW_CALL_MS;
+}
+
+void
+fusion_tick(Fusion *fusion)
+{
+	int64_t now = clock_ms();
+
+	/* They were turned away in this order, all with the same time limit. */
+	while (fusion->turned_away && fusion->turned_away->deadline < now)
+	{
+		Gather *gather = fusion->turned_away;
+
+		gather_leave_list(fusion, &fusion->turned_away, gather);
+		fail_gathered(gather, 503, "the partition is held by another session");
+		gather_next(fusion, gather);
+	}
 }
 
 void

@@ -54,6 +54,9 @@ extern void fusion_add(Fusion *fusion, const Uuid *tenant, Span queue, Span part
 /* Sends whatever is ready, as far as connections are free.  Once per turn of the loop. */
 extern void fusion_dispatch(Fusion *fusion);
 
+/* Fails what another session has turned away for longer than a lock may be waited for. */
+extern void fusion_tick(Fusion *fusion);
+
 /* True when nothing is gathered or in flight. */
 extern bool fusion_idle(const Fusion *fusion);
 

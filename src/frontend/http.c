@@ -68,7 +68,8 @@ typedef struct HttpExchange
 	struct MHD_Connection *connection;
 	HttpConn *conn;
 	struct event gone;
-	size_t progress; /* body bytes since the deadline was renewed */
+	int64_t buffered; /* body bytes in memory */
+	size_t progress;  /* of these, since the deadline was renewed */
 	bool begun;
 	bool suspended;
 	bool answered;
@@ -81,9 +82,9 @@ struct Http
 	struct MHD_Daemon *daemon;
 	struct event *event;
 	HttpConn *lists[N_HTTP_STATES];
-	int connections;
-	int closed;	   /* since the heap was last trimmed */
-	int idle_runs; /* runs of the library since news from the network or a callback */
+	int64_t buffered; /* body bytes of all requests */
+	int closed;		  /* since the heap was last trimmed */
+	int idle_runs;	  /* runs of the library since news from the network or a callback */
 	int active;
 };
 
@@ -111,7 +112,6 @@ on_connection(void *arg, struct MHD_Connection *connection, void **socket_contex
 		if (conn == NULL)
 			return;
 		DL_DELETE(http->lists[conn->state], conn);
-		http->connections--;
 		http->closed++;
 		free(conn);
 		*socket_context = NULL;
@@ -129,7 +129,6 @@ on_connection(void *arg, struct MHD_Connection *connection, void **socket_contex
 	conn->state = HTTP_HEAD;
 	conn->deadline = clock_ms() + http->worker->conf->header_timeout_ms;
 	DL_APPEND(http->lists[HTTP_HEAD], conn);
-	http->connections++;
 }
 
 /* An answer past the library, for a request that it still waits to read. */
@@ -201,8 +200,9 @@ unwatch(HttpExchange *x)
 	x->watched = false;
 }
 
+/* One more header if "name" is set.  What answers while the server drains ends its connection. */
 static void
-exchange_reply(HttpExchange *x, int status, Buf *body, const char *const headers[][2])
+exchange_reply(HttpExchange *x, int status, Buf *body, const char *name, const char *value)
 {
 	struct Worker *worker = x->req.worker;
 	struct MHD_Response *response;
@@ -212,6 +212,7 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *const headers
 	if (body && body->failed)
 	{
 		buf_free(body);
+		buf_append_str(body, "{\"error\":\"out of memory\"}");
 		status = 503;
 	}
 	data = body ? body->data : NULL;
@@ -223,8 +224,12 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *const headers
 		memset(body, 0, sizeof(*body));
 	if (len)
 		MHD_add_response_header(response, "Content-Type", "application/json");
-	for (int i = 0; headers && headers[i][0]; i++)
-		MHD_add_response_header(response, headers[i][0], headers[i][1]);
+	if (status == 503)
+		MHD_add_response_header(response, "Retry-After", "1");
+	if (name)
+		MHD_add_response_header(response, name, value);
+	if (worker->draining)
+		MHD_add_response_header(response, "Connection", "close");
 
 	metrics_count_status(&worker->metrics, status);
 	conn_enter(x->conn, HTTP_WRITING,
@@ -243,7 +248,7 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *const headers
 void
 http_reply(Request *req, int status, Buf *body)
 {
-	exchange_reply(req->exchange, status, body, NULL);
+	exchange_reply(req->exchange, status, body, NULL, NULL);
 }
 
 static Buf
@@ -266,10 +271,9 @@ void
 http_reply_error_with(Request *req, int status, const char *text, const char *member,
 					  const char *value)
 {
-	static const char *const retry[][2] = {{"Retry-After", "1"}, {NULL, NULL}};
 	Buf body = error_body(text, member, value);
 
-	exchange_reply(req->exchange, status, &body, status == 503 ? retry : NULL);
+	exchange_reply(req->exchange, status, &body, NULL, NULL);
 }
 
 void
@@ -282,10 +286,9 @@ http_reply_error(Request *req, int status, const char *text)
 static enum MHD_Result
 refuse_and_close(HttpExchange *x, int status, const char *text)
 {
-	static const char *const close_header[][2] = {{"Connection", "close"}, {NULL, NULL}};
 	Buf body = error_body(text, NULL, NULL);
 
-	exchange_reply(x, status, &body, close_header);
+	exchange_reply(x, status, &body, x->req.worker->draining ? NULL : "Connection", "close");
 	return MHD_YES;
 }
 
@@ -339,23 +342,28 @@ begin_request(HttpExchange *x, const char *version)
 		return refuse_and_close(x, 400, error);
 	if (verdict.content_length > conf->max_body_bytes)
 		return refuse_and_close(x, 413, "request body too large");
-	if (verdict.content_length > 0 && !buf_reserve(&x->req.body, (size_t) verdict.content_length))
-		return refuse_and_close(x, 503, "out of memory");
 	return MHD_YES;
 }
 
 /* Part of the body.  MHD_NO ends the connection. */
 static enum MHD_Result
-take_body(HttpExchange *x, const char *data, size_t len)
+take_body(Http *http, HttpExchange *x, const char *data, size_t len)
 {
-	const struct Conf *conf = x->req.worker->conf;
+	const struct Conf *conf = http->worker->conf;
 
+	if (http->buffered + (int64_t) len > conf->max_buffered_bytes)
+	{
+		conn_abort(x->conn, 503, "Service Unavailable", "too much is being sent at once");
+		return MHD_NO;
+	}
 	if (x->req.body.len + len > (size_t) conf->max_body_bytes)
 	{
 		conn_abort(x->conn, 413, "Content Too Large", "request body too large");
 		return MHD_NO;
 	}
 	buf_append(&x->req.body, data, len);
+	x->buffered += (int64_t) len;
+	http->buffered += (int64_t) len;
 	x->progress += len;
 	if (x->progress >= BODY_PROGRESS)
 	{
@@ -377,8 +385,7 @@ reply_no_route(Request *req, RouteMatch match, Buf *allow)
 	}
 	body = error_body("Method Not Allowed", "code", "method_not_allowed");
 	buf_append_char(allow, '\0');
-	exchange_reply(req->exchange, 405, &body,
-				   (const char *const[][2]){{"Allow", allow->data}, {NULL, NULL}});
+	exchange_reply(req->exchange, 405, &body, "Allow", allow->data);
 }
 
 /* The request is complete. */
@@ -392,6 +399,8 @@ handle_request(Request *req, const char *method)
 		reply_no_route(req, match, &allow);
 	else if (req->body.failed)
 		http_reply_error(req, 503, "out of memory");
+	else if (req->worker->closing)
+		http_reply_error(req, 503, "shutting down");
 	else
 		req->route->handler(req);
 	buf_free(&allow);
@@ -412,7 +421,7 @@ on_request(void *arg, struct MHD_Connection *connection, const char *url, const 
 		return begin_request(x, version);
 	if (*upload_data_size > 0)
 	{
-		enum MHD_Result result = take_body(x, upload_data, *upload_data_size);
+		enum MHD_Result result = take_body(http, x, upload_data, *upload_data_size);
 
 		*upload_data_size = 0;
 		return result;
@@ -445,6 +454,7 @@ on_completed(void *arg, struct MHD_Connection *connection, void **context,
 		x->req.on_done(&x->req, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	conn_enter(x->conn, HTTP_IDLE, http->worker->conf->idle_timeout_ms);
 	x->conn->asked = false;
+	http->buffered -= x->buffered;
 	target_free(&x->req.target);
 	buf_free(&x->req.body);
 	free(x);
@@ -575,10 +585,4 @@ int
 http_active(const Http *http)
 {
 	return http->active;
-}
-
-int
-http_connections(const Http *http)
-{
-	return http->connections;
 }

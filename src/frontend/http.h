@@ -55,9 +55,8 @@ extern void http_run(Http *http);
 /* Ends connections that are too slow; called about ten times a second. */
 extern void http_tick(Http *http);
 
-/* Requests that are being handled or answered, and open connections. */
+/* Requests that are being read, handled or answered. */
 extern int http_active(const Http *http);
-extern int http_connections(const Http *http);
 
 /* Watch for the client hanging up while the answer is pending. */
 extern void http_watch(Request *req);

@@ -88,5 +88,6 @@ lease_extend_handler(Request *req)
 	db_call_uuid(call, 0, &req->tenant);
 	db_call_uuid(call, 1, &lease_id);
 	db_call_int(call, 2, parse_seconds(&req->body));
-	db_submit(req->worker->db, LANE_READ, call);
+	/* It waits for cursors that another session holds. */
+	db_submit(req->worker->db, LANE_WAIT, call);
 }

@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 4096
-#define OTHER_DESCRIPTORS 128 /* database connections, logs, event loops */
+#define OTHER_DESCRIPTORS 64  /* logs, libraries, and some to spare */
+#define WORKER_DESCRIPTORS 10 /* event loop, HTTP daemon, the connections of which there is one */
 
 /*
  * One listening socket, shared by all threads.  It does not set SO_REUSEPORT,
@@ -77,7 +78,10 @@ static void
 raise_descriptor_limit(Conf *conf)
 {
 	struct rlimit limit;
-	rlim_t wanted = (rlim_t) conf->max_connections + OTHER_DESCRIPTORS;
+	int64_t per_worker = conf->push_connections + conf->read_connections + conf->wait_connections +
+						 WORKER_DESCRIPTORS;
+	rlim_t others = (rlim_t) (conf->threads * per_worker + OTHER_DESCRIPTORS);
+	rlim_t wanted = (rlim_t) conf->max_connections + others;
 
 	getrlimit(RLIMIT_NOFILE, &limit);
 	if (limit.rlim_cur < wanted)
@@ -87,9 +91,8 @@ raise_descriptor_limit(Conf *conf)
 	}
 	if (limit.rlim_cur < wanted)
 	{
-		conf->max_connections = limit.rlim_cur > 2 * OTHER_DESCRIPTORS
-									? (int64_t) (limit.rlim_cur - OTHER_DESCRIPTORS)
-									: OTHER_DESCRIPTORS;
+		conf->max_connections =
+			limit.rlim_cur > others + 1 ? (int64_t) (limit.rlim_cur - others) : 1;
 		log_event(LOG_LEVEL_WARN, "the limit on open files is below max-connections", NULL);
 	}
 }

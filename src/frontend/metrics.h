@@ -24,7 +24,8 @@ typedef enum Metric
 	METRIC_ACK_MESSAGES,
 	METRIC_DB_ERRORS,
 	METRIC_CORRUPT_SEGMENTS,
-	METRIC_PARKED, /* gauge: pops parked now */
+	METRIC_WAITING, /* gauge: pops that may park, or have */
+	METRIC_PARKED,	/* gauge: pops parked now */
 	N_METRICS
 } Metric;
 

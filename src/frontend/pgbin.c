@@ -219,7 +219,7 @@ take_fraction(Span *in)
 	return micros;
 }
 
-/* Z, +HH:MM, +HHMM, +HH or nothing; seconds east of UTC. */
+/* Z, +HH:MM, +HHMM, +HH or nothing; seconds east of UTC.  A query turns '+' into a space. */
 static bool
 take_zone(Span *in, int *offset)
 {
@@ -229,7 +229,7 @@ take_zone(Span *in, int *offset)
 	*offset = 0;
 	if (in->len == 0 || take_char(in, "Zz"))
 		return in->len == 0;
-	if (!take_char(in, "+-") || !take_number(in, 2, &hours))
+	if (!take_char(in, "+- ") || !take_number(in, 2, &hours))
 		return false;
 	take_char(in, ":");
 	if (in->len > 0 && !take_number(in, 2, &minutes))

@@ -322,8 +322,19 @@ bundle_failed(PopBundle *bundle, const DbError *error)
 
 	metrics_add(&bundle->pops->worker->metrics, METRIC_DB_ERRORS, 1);
 	for (int i = 0; i < bundle->n; i++)
-		pop_reply(bundle->members[i], status == 503 ? 503 : 500,
-				  status == 503 ? error->message : "pop failed");
+	{
+		Pop *pop = bundle->members[i];
+
+		if (bundle->n > 1 && status != 503 && !pop->gone)
+		{
+			/* It may be the fault of another one. */
+			pop->alone = true;
+			pop_enqueue(pop);
+		}
+		else
+			pop_reply(pop, status == 503 ? 503 : 500,
+					  status == 503 ? error->message : "pop failed");
+	}
 }
 
 static void
@@ -395,6 +406,8 @@ send_bundle(Pops *pops)
 	{
 		Pop *pop = pops->queue;
 
+		if (pop->alone && bundle->n > 0)
+			break;
 		DL_DELETE(pops->queue, pop);
 		pop->state = POP_LOOKING;
 		if (pop->wait_group)
@@ -403,6 +416,8 @@ send_bundle(Pops *pops)
 		add_pop(call, pop);
 		messages += pop->batch;
 		bundle->members[bundle->n++] = pop;
+		if (pop->alone)
+			break;
 	}
 	for (int i = 0; i < 12; i++)
 		pgarray_end(&call->params[i]);

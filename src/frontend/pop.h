@@ -62,12 +62,12 @@ typedef struct Pop
 	bool last_look;
 	bool deferred; /* something is there, but not yet deliverable */
 	bool provisioned;
+	bool alone; /* a call failed: find out whether this one is to blame */
 	bool gone;
 
 	/* the answer */
 	PopRows *rows;
-	int row, end_row;	/* rows left to deliver */
-	int skip_partition; /* row whose partition is not ours any more, -1: none */
+	int row, end_row; /* rows left to deliver */
 	Buf body;
 	int n_messages;
 	Uuid *claimed; /* partitions under lease */

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #define ENVELOPE_DEPTH 64
+#define ITEMS_MAX 500000
 
 typedef struct PushEntry
 {
@@ -168,10 +169,13 @@ new_entry(PushRequest *push)
 
 	if (push->n == push->cap)
 	{
-		push->cap = push->cap ? 2 * push->cap : 4;
-		push->entries = realloc(push->entries, push->cap * sizeof(*push->entries));
-		if (push->entries == NULL)
-			abort();
+		size_t cap = push->cap ? 2 * push->cap : 4;
+		PushEntry *entries = realloc(push->entries, cap * sizeof(*entries));
+
+		if (entries == NULL)
+			return NULL;
+		push->entries = entries;
+		push->cap = cap;
 	}
 	entry = &push->entries[push->n++];
 	memset(entry, 0, sizeof(*entry));
@@ -187,9 +191,14 @@ parse_items(Parse *p)
 	while (json_next_element(&p->reader))
 	{
 		size_t index = p->push->n;
-		PushEntry *entry = new_entry(p->push);
+		PushEntry *entry = index < ITEMS_MAX ? new_entry(p->push) : NULL;
 		JsonValue key;
 
+		if (entry == NULL)
+		{
+			snprintf(p->error, sizeof(p->error), "more than %d items, or out of memory", ITEMS_MAX);
+			return false;
+		}
 		if (!json_enter_object(&p->reader))
 			return false;
 		while (json_next_key(&p->reader, &key))

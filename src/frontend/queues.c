@@ -11,8 +11,6 @@
 
 #include <stdio.h>
 
-#define DRAIN_ROWS 1000 /* of a deleted queue, per transaction */
-
 /* The failure of a call, in the shape of its route. */
 void
 admin_reply_error(Request *req, const DbError *error)
@@ -83,25 +81,6 @@ queue_handler(Request *req)
 }
 
 static void
-on_drained(DbCall *call, PGresult *res, const DbError *error)
-{
-	struct Worker *worker = call->ctx;
-
-	if (error == NULL && pgcol_int(res, 0, 0) > 0 && !worker->draining)
-		admin_drain_deleted(worker);
-	PQclear(res);
-}
-
-void
-admin_drain_deleted(struct Worker *worker)
-{
-	DbCall *call = db_call_new(CALL_DRAIN, on_drained, worker);
-
-	db_call_int(call, 0, DRAIN_ROWS);
-	db_submit(worker->db, LANE_ADMIN, call);
-}
-
-static void
 on_deleted(DbCall *call, PGresult *res, const DbError *error)
 {
 	Request *req = call->ctx;
@@ -120,8 +99,6 @@ on_deleted(DbCall *call, PGresult *res, const DbError *error)
 	buf_append_str(&body, existed ? "}" : ",\"message\":\"no such queue\"}");
 	PQclear(res);
 	http_reply(req, 200, &body);
-	if (existed)
-		admin_drain_deleted(req->worker);
 }
 
 void

@@ -61,8 +61,8 @@ method_matches(const Route *route, const char *method)
 	return strcmp(route->method, method) == 0;
 }
 
-RouteMatch
-route_find(Request *req, const char *method, Buf *allow)
+static RouteMatch
+find(Request *req, const char *method, Buf *allow)
 {
 	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
 	{
@@ -77,4 +77,23 @@ route_find(Request *req, const char *method, Buf *allow)
 		buf_append_str(allow, routes[i].method);
 	}
 	return allow->len ? ROUTE_WRONG_METHOD : ROUTE_NONE;
+}
+
+/* A slash at the end is an empty name if a route takes one (the queue ""), else nothing. */
+RouteMatch
+route_find(Request *req, const char *method, Buf *allow)
+{
+	Target *target = &req->target;
+
+	if (target->trailing_slash)
+	{
+		RouteMatch match;
+
+		target->segments[target->n_segments++] = SPAN_LITERAL("");
+		match = find(req, method, allow);
+		if (match != ROUTE_NONE)
+			return match;
+		target->n_segments--;
+	}
+	return find(req, method, allow);
 }

@@ -105,7 +105,8 @@ target_parse(Target *target, const char *raw)
 	{
 		if (raw[1] == '\0' || raw[1] == '?' || raw[1] == '#')
 		{
-			raw++; /* a slash at the end opens no segment */
+			target->trailing_slash = target->n_segments < TARGET_MAX_SEGMENTS;
+			raw++;
 			break;
 		}
 		if (target->n_segments == TARGET_MAX_SEGMENTS)

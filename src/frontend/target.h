@@ -22,6 +22,7 @@ typedef struct TargetArg
 typedef struct Target
 {
 	int n_segments;
+	bool trailing_slash; /* which may stand for an empty last segment */
 	Span segments[TARGET_MAX_SEGMENTS];
 	int n_args;
 	TargetArg args[TARGET_MAX_ARGS];

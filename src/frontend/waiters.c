@@ -196,6 +196,7 @@ waiters_join(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, S
 		DL_APPEND(place->groups, group);
 	}
 	group->members++;
+	metrics_add(&waiters->worker->metrics, METRIC_WAITING, 1);
 	return group;
 }
 
@@ -204,6 +205,7 @@ waiters_leave(WaitGroup *group)
 {
 	WaitPlace *place = group->place;
 
+	metrics_add(&group->waiters->worker->metrics, METRIC_WAITING, (uint64_t) -1);
 	if (--group->members > 0)
 		return;
 	event_del(&group->timer);
@@ -236,14 +238,27 @@ fallback_interval(const WaitGroup *group)
 	return interval < conf->poll_max_ms ? interval : conf->poll_max_ms;
 }
 
+static int64_t
+retry_floor(const WaitGroup *group)
+{
+	int64_t floor = (int64_t) 5 << (group->misses < 10 ? group->misses : 10);
+	int64_t interval = fallback_interval(group);
+
+	return floor < interval ? floor : interval;
+}
+
 static void
 start_timer(WaitGroup *group, int64_t retry_ms)
 {
 	int64_t delay = fallback_interval(group);
 	struct timeval tv;
 
+	/*
+	 * What matures is looked at when it does.  The time was compared with our
+	 * clock, though, and the database's may be behind: looks in vain slow down.
+	 */
 	if (retry_ms >= 0 && retry_ms < delay)
-		delay = retry_ms;
+		delay = retry_ms > retry_floor(group) ? retry_ms : retry_floor(group);
 	tv.tv_sec = delay / 1000;
 	tv.tv_usec = (delay % 1000) * 1000 + 1;
 	event_add(&group->timer, &tv);

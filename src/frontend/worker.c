@@ -8,7 +8,6 @@
 #include "worker.h"
 
 #include "ack.h"
-#include "admin.h"
 #include "clock.h"
 #include "fusion.h"
 #include "log.h"
@@ -63,7 +62,7 @@ hint_others(Worker *worker, int kind, const Uuid *id, Span queue, Span partition
 		Metrics *metrics = &workers[i].metrics;
 
 		if (&workers[i] != worker &&
-			atomic_load_explicit(&metrics->values[METRIC_PARKED], memory_order_relaxed) > 0)
+			atomic_load_explicit(&metrics->values[METRIC_WAITING], memory_order_relaxed) > 0)
 			send_hint(&workers[i], kind, id, queue, partition);
 	}
 }
@@ -160,6 +159,8 @@ on_tick(evutil_socket_t fd, short what, void *arg)
 	(void) what;
 	http_tick(worker->http);
 	db_tick(worker->db);
+	fusion_tick(worker->fusion);
+	acks_tick(worker->acks);
 	pops_tick(worker->pops);
 }
 
@@ -200,10 +201,11 @@ drained(const Worker *worker)
 static void
 close_worker(Worker *worker)
 {
+	worker->closing = true;
 	db_shutdown(worker->db);
 	send_everything(worker); /* with all lanes down: fails what is left */
 	for (int i = 0; i < LAST_TURNS && http_active(worker->http) > 0; i++)
-		http_run(worker->http);
+		http_run(worker->http); /* what is read now is answered at once */
 	http_stop(worker->http);
 	fusion_free(worker->fusion);
 	pops_free(worker->pops);
@@ -220,8 +222,6 @@ worker_main(void *arg)
 {
 	Worker *worker = arg;
 
-	if (worker->id == 0)
-		admin_drain_deleted(worker); /* what a restart left half done */
 	while (!worker->draining || !drained(worker))
 	{
 		turn(worker);

@@ -59,7 +59,8 @@ typedef struct Worker
 	WorkerHint *hints; /* protected by hint_lock */
 
 	atomic_bool stop; /* set by workers_stop(), then seen as "draining" */
-	bool draining;
+	bool draining;	  /* finish what is there */
+	bool closing;	  /* the database is gone for good: nothing can be begun */
 	int64_t drain_deadline;
 } Worker;
 
