@@ -109,7 +109,7 @@ static const Setting settings[] = {
 	 100,
 	 600000,
 	 NULL,
-	 "milliseconds in which a body, and an answer, must move by 16 KiB, then the connection ends"},
+	 "milliseconds for each 16 KiB of a body; an answer gets that and 1 s for each 64 KB"},
 	{"idle-timeout",
 	 {"QUEEN_IDLE_TIMEOUT_MS"},
 	 SETTING_INT,

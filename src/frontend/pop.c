@@ -282,8 +282,8 @@ pop_found_nothing(Pop *pop, const PGresult *res, int row)
 	}
 
 	/*
-	 * A pop that names its partition leaves no subscription behind.  When
-	 * nothing is there, whatever comes while it waits is new to its group.
+	 * A pop that names a partition of a queue that does not exist leaves no
+	 * subscription behind; whatever comes while it waits is new to its group.
 	 */
 	if (retry_ms < 0)
 		pop->start_new = false;
