@@ -34,6 +34,15 @@ END;
 COMMENT ON FUNCTION queen.log_contention_pause() IS
     'How long after an empty pop that met rows held by other sessions another one is worth while';
 
+-- The answer is one result in the memory of both sides. It ends with the segment that reaches this.
+CREATE FUNCTION queen.log_answer_bytes() RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT 32 * 1024 * 1024;
+END;
+COMMENT ON FUNCTION queen.log_answer_bytes() IS
+    'Stored bytes of segments after which a pop takes no further one';
+
 CREATE FUNCTION queen.log_lease_free(worker_id uuid, lease_expires_at timestamptz,
                                      instant timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -439,7 +448,8 @@ COMMENT ON FUNCTION queen.log_pop_take(queen.log_pop_request, uuid, bigint, bigi
 -- The read is one statement, in a snapshot younger than the locks on the claimed cursors. Offsets
 -- are dense but for what retention took away in front of the head, so a range of offsets bounds it.
 -- OFFSET 0 keeps each sub-query a probe or a range scan of a primary key.
-CREATE FUNCTION queen.log_pop_deliver(req queen.log_pop_request, claimed uuid[], budget int)
+CREATE FUNCTION queen.log_pop_deliver(req queen.log_pop_request, claimed uuid[], budget int,
+                                      room bigint)
 RETURNS TABLE (partition_id uuid, partition text, base_offset bigint, end_offset bigint,
                first_offset bigint, last_offset bigint, created_at timestamptz, attempt int,
                blob bytea)
@@ -472,7 +482,11 @@ BEGIN
                    coalesce(sum(s.end_offset - greatest(s.base_offset, r.start) + 1)
                                 OVER (ORDER BY r.ord, s.base_offset
                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint
-                       AS before
+                       AS before,
+                   coalesce(sum(length(s.blob)) OVER (ORDER BY r.ord, s.base_offset
+                                                      ROWS BETWEEN UNBOUNDED PRECEDING
+                                                               AND 1 PRECEDING), 0)
+                       AS bytes_before
               FROM ready r
              CROSS JOIN LATERAL (
                    SELECT t.base_offset, t.end_offset, t.created_at, t.blob
@@ -484,7 +498,7 @@ BEGIN
         ), taken AS MATERIALIZED (
             SELECT s.*, least(s.end_offset, s.first_offset + budget - s.before - 1) AS last_offset
               FROM slices s
-             WHERE s.before < budget
+             WHERE s.before < budget AND s.bytes_before < room
         )
         SELECT t.*, min(t.first_offset) OVER batch AS batch_first,
                max(t.last_offset) OVER batch AS batch_last,
@@ -511,8 +525,8 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION queen.log_pop_deliver(queen.log_pop_request, uuid[], int) IS
-    'Reads up to budget messages from the claimed partitions in claim order, leases what it read (or passes it, with auto_ack), and returns the slices';
+COMMENT ON FUNCTION queen.log_pop_deliver(queen.log_pop_request, uuid[], int, bigint) IS
+    'Reads up to budget messages, in segments until they reach room bytes, from the claimed partitions in claim order, leases what it read (or passes it, with auto_ack), and returns the slices';
 
 -- Both facts, the last offset and that there is no segment at all, come from one snapshot.
 CREATE FUNCTION queen.log_pop_seal(req queen.log_pop_request, claimed uuid[]) RETURNS void
@@ -625,6 +639,7 @@ DECLARE
     promises   bigint[];                -- upper bound of what each candidate holds
     next       int := 1;
     budget     int := req.batch;
+    room       bigint := queen.log_answer_bytes();
     places     int := CASE WHEN req.max_partitions <= 0 THEN req.batch ELSE req.max_partitions END;
     promised   bigint;
     chunk      uuid[];
@@ -644,7 +659,7 @@ BEGIN
       INTO candidates, promises
       FROM queen.log_pop_candidates(req) c;
     status := 'segment';
-    WHILE budget > 0 AND places > 0 AND next <= cardinality(candidates) LOOP
+    WHILE budget > 0 AND room > 0 AND places > 0 AND next <= cardinality(candidates) LOOP
         -- No more cursors than can be of use: what they promise stops at the budget.
         chunk := '{}';
         promised := 0;
@@ -657,7 +672,7 @@ BEGIN
 
         chunk := queen.log_pop_claim(req, chunk);
         served := '{}';
-        FOR slice IN SELECT * FROM queen.log_pop_deliver(req, chunk, budget) LOOP
+        FOR slice IN SELECT * FROM queen.log_pop_deliver(req, chunk, budget, room) LOOP
             IF slice.partition_id <> ALL (served) THEN
                 served := served || slice.partition_id;
                 IF NOT req.auto_ack THEN
@@ -677,6 +692,7 @@ BEGIN
             blob := slice.blob;
             RETURN NEXT;
             budget := budget - (slice.last_offset - slice.first_offset + 1);
+            room := room - length(slice.blob);
         END LOOP;
         places := places - cardinality(served);
         IF cardinality(served) < cardinality(chunk) THEN

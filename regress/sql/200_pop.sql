@@ -117,6 +117,23 @@ SELECT status FROM pg_temp.pop_rows('doomed', 'p');
 SELECT status FROM queen.log_pop('{00000000-0000-0000-0000-000000000002}', '{q}', '{NULL}', '{g}', ARRAY[pg_temp.worker(1)],
                                  '{1}', '{1}', '{NULL}', '{f}', '{f}', '{NULL}', '{NULL}');
 
+-- An answer ends with the segment that reaches 32 MiB, within a partition and over several; the
+-- rest is delivered later. Compressed by the server, because only the length counts.
+CREATE TEMP TABLE bulk AS SELECT mib, convert_to(repeat('x', mib << 20), 'UTF8') AS blob FROM unnest('{17,33}'::int[]) AS mib;
+SELECT count(*) FROM generate_series(1, 4) AS i, pg_temp.push('big', 'p', 'm' || i);
+SELECT count(*) FROM generate_series(1, 3) AS i, pg_temp.push('heavy', 'p' || i, 'a');
+UPDATE queen.log_segments AS s
+   SET blob = b.blob
+  FROM bulk AS b, queen.log_partitions AS p JOIN queen.queues AS q ON q.id = p.queue_id
+ WHERE p.id = s.partition_id AND q.name IN ('big', 'heavy') AND b.mib = CASE s.base_offset WHEN 2 THEN 33 ELSE 17 END;
+SELECT first_offset, last_offset, length(blob) >> 20 AS mib FROM pg_temp.pop_rows('big', 'p');
+SELECT batch_end, leased FROM pg_temp.cursors('big');
+SELECT first_offset, last_offset, length(blob) >> 20 AS mib FROM pg_temp.pop_rows('big', 'p', grp => 'g', auto => true);
+SELECT first_offset, last_offset, length(blob) >> 20 AS mib FROM pg_temp.pop_rows('big', 'p', grp => 'g', auto => true);
+SELECT first_offset, last_offset, length(blob) >> 20 AS mib FROM pg_temp.pop_rows('big', 'p', grp => 'g', auto => true);
+SELECT count(*) FROM pg_temp.pop_rows('heavy', partitions => 0);
+SELECT count(*) FROM pg_temp.pop_rows('heavy', partitions => 0, worker => 2);
+
 -- Several pops in one call: each answers for itself, in entry order, bad ones included.
 SELECT count(*) FROM generate_series(1, 2) AS i, pg_temp.push('many', 'p' || i, 'a' || i, 'b' || i);
 SELECT entry, status, count(*), sum(last_offset - first_offset + 1) AS messages, min(error) AS error
