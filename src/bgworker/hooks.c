@@ -142,19 +142,25 @@ run_command(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 								qc);
 }
 
-/* The place of the database that the command wants for itself; NULL when that is none of ours. */
-static Database *
-wanted_place(PlannedStmt *pstmt)
+/* The database that the command wants for itself, if whoever runs it may have it. */
+static Oid
+wanted_oid(PlannedStmt *pstmt)
 {
 	const char *name = wanted_database(pstmt->utilityStmt);
-	Database *database;
 	Oid oid;
 
 	if (name == NULL || IsAbortedTransactionBlockState())
-		return NULL;
+		return InvalidOid;
 	oid = get_database_oid(name, true);
-	if (!OidIsValid(oid) || oid == MyDatabaseId || !may_want(oid))
-		return NULL;
+	return OidIsValid(oid) && oid != MyDatabaseId && may_want(oid) ? oid : InvalidOid;
+}
+
+/* Its place in shared memory; NULL when no workers look after it. */
+static Database *
+find_place(Oid oid)
+{
+	Database *database;
+
 	LWLockAcquire(&queen_shared->lock, LW_SHARED);
 	database = database_find(oid);
 	LWLockRelease(&queen_shared->lock);
@@ -162,18 +168,10 @@ wanted_place(PlannedStmt *pstmt)
 }
 
 static void
-process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
-				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
-				DestReceiver *dest, QueryCompletion *qc)
+run_alone(Database *database, PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+		  ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
+		  DestReceiver *dest, QueryCompletion *qc)
 {
-	Database *database = wanted_place(pstmt);
-	Oid oid = database != NULL ? database->oid : InvalidOid;
-
-	if (database == NULL)
-	{
-		run_command(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-		return;
-	}
 	hold(database);
 	PG_ENSURE_ERROR_CLEANUP(release, PointerGetDatum(database));
 	{
@@ -182,7 +180,22 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(release, PointerGetDatum(database));
 	release(0, PointerGetDatum(database));
-	if (IsA(pstmt->utilityStmt, DropdbStmt))
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
+				DestReceiver *dest, QueryCompletion *qc)
+{
+	Oid oid = wanted_oid(pstmt);
+	bool drop = OidIsValid(oid) && IsA(pstmt->utilityStmt, DropdbStmt);
+	Database *database = OidIsValid(oid) ? find_place(oid) : NULL;
+
+	if (database == NULL)
+		run_command(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	else
+		run_alone(database, pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (drop)
 		stats_forget_database(oid);
 }
 
