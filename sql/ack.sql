@@ -131,7 +131,8 @@ END;
 COMMENT ON FUNCTION queen.log_ack_at(queen.log_ack_item, bigint) IS
     'The item with its offset';
 
-CREATE FUNCTION queen.log_sidecar(partition_id uuid, first_base bigint, last_base bigint)
+CREATE FUNCTION queen.log_sidecar(partition_id uuid, first_base bigint, last_base bigint,
+                                  sorted bytea)
 RETURNS TABLE (message_offset bigint, h bytea)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -140,11 +141,12 @@ BEGIN ATOMIC
               FROM queen.log_txns x
              WHERE x.partition_id = log_sidecar.partition_id
                AND x.base_offset BETWEEN first_base AND last_base
+               AND queen.log_hashes_overlap(sorted, x.hashes)
             OFFSET 0) t
      CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) u;
 END;
-COMMENT ON FUNCTION queen.log_sidecar(uuid, bigint, bigint) IS
-    'The hash of each message in the sidecar rows with these bases. Fetches an out-of-line value once, by the concatenation with nothing, and not once per hash';
+COMMENT ON FUNCTION queen.log_sidecar(uuid, bigint, bigint, bytea) IS
+    'The hash of each message in those sidecar rows with these bases that hold one of the sorted hashes. Fetches an out-of-line value once, by the concatenation with nothing, and not once per hash';
 
 -- The sidecar is an index, the log is the truth: what the purge has taken away in front of a batch
 -- that is still leased is read from the segments.
@@ -187,6 +189,11 @@ BEGIN
         SELECT DISTINCT ON (i.entry) queen.log_ack_at(i, m.message_offset)
           FROM (SELECT c.partition_id, c.consumer_group, t.message_offset, t.h, false AS purged
                   FROM queen.log_ack_cursors(items) c
+                  JOIN (SELECT n.partition_id, n.consumer_group,
+                               string_agg(n.hash, '' ORDER BY n.hash) AS hashes
+                          FROM unnest(items) n
+                         GROUP BY n.partition_id, n.consumer_group) w
+                    ON w.partition_id = c.partition_id AND w.consumer_group = c.consumer_group
                  CROSS JOIN LATERAL (
                        SELECT coalesce(max(l.base_offset), 0) AS base_offset
                          FROM (SELECT b.base_offset
@@ -197,7 +204,7 @@ BEGIN
                                 LIMIT 1) l) f
                  CROSS JOIN LATERAL queen.log_sidecar(
                        c.partition_id, f.base_offset,
-                       coalesce(c.batch_end, 9223372036854775807)) t
+                       coalesce(c.batch_end, 9223372036854775807), w.hashes) t
                  WHERE t.message_offset > c.committed
                    AND (c.batch_end IS NULL OR t.message_offset <= c.batch_end)
                 UNION ALL
@@ -243,7 +250,10 @@ BEGIN
             hits := ARRAY(
                 SELECT DISTINCT i.entry
                   FROM (SELECT t.h
-                          FROM queen.log_sidecar(spot.partition_id, low, high) t
+                          FROM queen.log_sidecar(
+                                   spot.partition_id, low, high,
+                                   (SELECT string_agg(i.hash, '' ORDER BY i.hash)
+                                      FROM unnest(sought) i)) t
                          WHERE t.message_offset <= spot.committed
                         OFFSET 0) m
                   JOIN unnest(sought) i ON i.hash = m.h);

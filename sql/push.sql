@@ -42,9 +42,9 @@ LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_maybe_duplicate(uuid, bigint, bigint, timestamptz, bytea) IS
     'False only when none of the hashes is in the sidecar rows from offset txns_start on that are stamped at or after since. Remembers what it read, so that the next call of the session reads only what is new. The caller holds the partition row, in an older statement';
 
--- One hash join of what comes in with what the window holds. OFFSET 0 keeps the parts apart: the
--- sidecar is read by a range of its primary key, and the concatenation gets each value out of
--- TOAST once instead of once per hash.
+-- One hash join of what comes in with those sidecar rows of the window that hold a duplicate.
+-- OFFSET 0 keeps the parts apart: the sidecar is read by a range of its primary key, and the
+-- concatenation gets each value out of TOAST once instead of once per hash.
 CREATE FUNCTION queen.log_push_duplicates(entries int[], partition_ids uuid[], hashes bytea[],
                                           since timestamptz[])
 RETURNS TABLE (entry int, frames int[], message_ids uuid[])
@@ -56,7 +56,9 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH incoming AS MATERIALIZED (
-        SELECT e.entry, e.partition_id, e.hashes, e.since
+        SELECT e.entry, e.partition_id, e.hashes, e.since,
+               (SELECT string_agg(u.h, '' ORDER BY u.h)
+                  FROM queen.log_unnest_hashes(e.hashes) AS u) AS sorted
           FROM unnest(entries, partition_ids, hashes, since)
                AS e (entry, partition_id, hashes, since)
          WHERE e.since IS NOT NULL
@@ -75,6 +77,7 @@ BEGIN
                           JOIN queen.log_txns AS x
                             ON x.partition_id = p.id AND x.base_offset >= p.txns_start
                          WHERE p.id = i.partition_id AND x.created_at >= i.since
+                           AND queen.log_hashes_overlap(i.sorted, x.hashes)
                         OFFSET 0) AS t
                  CROSS JOIN LATERAL queen.log_unnest_hashes(t.hashes) AS u
                 OFFSET 0) AS s ON s.entry = w.entry AND s.h = w.h

@@ -32,6 +32,7 @@ QUEEN_FUNCTION(log_message_ids);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
 QUEEN_FUNCTION(log_hashes_distinct);
+QUEEN_FUNCTION(log_hashes_overlap);
 QUEEN_FUNCTION(log_raw_size);
 
 /* A decompressed segment, palloc'd. */
@@ -284,6 +285,15 @@ log_segment_error(PG_FUNCTION_ARGS)
 	PG_RETURN_NULL();
 }
 
+static size_t
+hash_count(const bytea *hashes)
+{
+	if (VARSIZE_ANY_EXHDR(hashes) % HASH_SIZE != 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("hashes must be a multiple of %d bytes", HASH_SIZE)));
+	return VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
+}
+
 static int
 hash_compare(const void *a, const void *b)
 {
@@ -297,13 +307,10 @@ Datum
 log_hashes_distinct(PG_FUNCTION_ARGS)
 {
 	bytea *hashes = PG_GETARG_BYTEA_PP(0);
-	size_t n = VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
+	size_t n = hash_count(hashes);
 	char *sorted;
 	bool distinct = true;
 
-	if (VARSIZE_ANY_EXHDR(hashes) % HASH_SIZE != 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("hashes must be a multiple of %d bytes", HASH_SIZE)));
 	if (n < 2)
 		PG_RETURN_BOOL(true);
 	sorted = palloc(n * HASH_SIZE);
@@ -313,6 +320,26 @@ log_hashes_distinct(PG_FUNCTION_ARGS)
 		distinct = hash_compare(sorted + (i - 1) * HASH_SIZE, sorted + i * HASH_SIZE) != 0;
 	pfree(sorted);
 	PG_RETURN_BOOL(distinct);
+}
+
+/*
+ * log_hashes_overlap(sorted bytea, hashes bytea) returns bool
+ *		Nothing is prepared per call: one sorted argument meets many rows.
+ */
+Datum
+log_hashes_overlap(PG_FUNCTION_ARGS)
+{
+	bytea *sorted = PG_GETARG_BYTEA_PP(0);
+	bytea *hashes = PG_GETARG_BYTEA_PP(1);
+	size_t n_sorted = hash_count(sorted);
+	size_t n = hash_count(hashes);
+	bool overlap = false;
+
+	for (size_t i = 0; i < n && !overlap; i++)
+		overlap = bsearch(VARDATA_ANY(hashes) + i * HASH_SIZE, VARDATA_ANY(sorted), n_sorted,
+						  HASH_SIZE, hash_compare) != NULL;
+	PG_FREE_IF_COPY(hashes, 1);
+	PG_RETURN_BOOL(overlap);
 }
 
 /*
