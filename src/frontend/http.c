@@ -39,7 +39,7 @@
 #define BODY_PROGRESS (16 * 1024) /* bytes that renew the deadline of a body */
 #define WRITE_BYTES_PER_MS 64	  /* slowest reader that is put up with */
 #define IDLE_RUNS_MAX 64		  /* runs that led to nothing before the library must wait */
-#define TRIM_CONNECTIONS 256	  /* closed connections that make a heap trim worth it */
+#define TRIM_CONNECTIONS 32		  /* closed connections that make a heap trim worth it */
 
 typedef enum HttpState
 {
