@@ -1,7 +1,7 @@
 # Waiting pops: what wakes them, what they cost, and what happens to those whose client is gone.
 #
-# The fallback poll of these front ends comes after a minute and the polls give up before that, so
-# a poll that is answered with messages was woken.
+# The fallback poll of these front ends comes after a minute and the polls give up before that, and
+# there is no wake worker: a poll that is answered with messages was woken by its own front end.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -10,7 +10,7 @@ use Socket qw(SOL_SOCKET SO_LINGER);
 use Test::More;
 
 my @no_fallback = qw(--poll-initial 60000 --poll-max 60000);
-my $queen = QueenTest->new('poll', conf => "synchronous_commit = off\n");
+my $queen = QueenTest->new('poll', conf => "synchronous_commit = off\nqueen.workers = off\n");
 my $web = $queen->start_frontend(args => [ @no_fallback, qw(--threads 1) ]);
 
 sub parked { return $_[0]->get('/metrics')->{json}{queen}{parkedPops}; }
@@ -118,7 +118,7 @@ for my $leave (sub { $_[0]->close }, \&reset_connection)
 # woken poll from finishing while its client goes.
 {
     my $session = $queen->node->background_psql('postgres', on_error_stop => 1);
-    my ($first, $second) = map { park($web, 'gone') } 1 .. 2;
+    my ($first, $second) = map { park($web, 'gone?leaseSeconds=3600') } 1 .. 2;
     $session->query_safe('BEGIN; LOCK TABLE queen.log_consumers');
     push_to('gone', 1);
     is(parked($web), 1, 'the first poll was woken');
@@ -132,15 +132,30 @@ for my $leave (sub { $_[0]->close }, \&reset_connection)
     my $pop = $web->connect;
     push_to('gone2', 1);
     $session->query_safe('BEGIN; LOCK TABLE queen.log_consumers');
-    $pop->send('GET', '/api/v1/pop/queue/gone2');
+    $pop->send('GET', '/api/v1/pop/queue/gone2?leaseSeconds=3600');
     wait_until(sub { $queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'queen_web'
                                    AND wait_event_type = 'Lock'}) == 1 }, 'the pop waits');
     $pop->close;
     $session->query_safe('COMMIT');
-    $session->quit;
     my @messages;
     wait_until(sub { @messages = $web->pop('gone2') }, 'the message is free');
     is(join(' ', map { "$_->{data}/$_->{deliveryAttempt}" } @messages), '1/2', 'N6: a pop that does not wait gives back, too');
+
+    # The only connection is busy, so that a woken poll has to queue.
+    my $narrow = $queen->start_frontend(args => [ @no_fallback, qw(--threads 1 --read-connections 1) ]);
+    ($first, $second) = map { park($narrow, 'queued') } 1 .. 2;
+    $session->query_safe('BEGIN; LOCK TABLE queen.log_consumers');
+    my $blocker = $narrow->connect;
+    $blocker->send('GET', '/api/v1/pop/queue/gone2');
+    wait_until(sub { $queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'queen_web'
+                                   AND wait_event_type = 'Lock'}) == 1 }, 'another pop keeps the connection busy');
+    $narrow->push({ queue => 'queued', payload => 1 });
+    is(parked($narrow), 1, 'the first poll was woken');
+    reset_connection($first);
+    wait_until(sub { parked($narrow) == 0 }, 'the second is woken in its stead');
+    $session->query_safe('COMMIT');
+    $session->quit;
+    is(payloads($second), '1', 'a poll that hangs up before it looked passes the wake-up on');
 
     for my $round (1 .. 20)
     {
@@ -161,7 +176,7 @@ for my $leave (sub { $_[0]->close }, \&reset_connection)
     $web->post('/api/v1/push', '{"items":[' . join(',', (qq({"queue":"unread","payload":$payload})) x 10) . ']}');
     my $before = $web->get('/metrics')->{json}{queen}{popMessages};
     my $connection = QueenTest::Connection->new($web->port, rcvbuf => 8192);
-    $connection->send('GET', '/api/v1/pop/queue/unread');
+    $connection->send('GET', '/api/v1/pop/queue/unread?leaseSeconds=3600');
     wait_until(sub { $web->get('/metrics')->{json}{queen}{popMessages} == $before + 10 }, 'the answer is on its way');
     reset_connection($connection);
     wait_until(
