@@ -17,7 +17,7 @@ CREATE FUNCTION queen.stat_queues(OUT queue_id uuid, OUT pushes bigint, OUT push
                                   OUT stats_reset timestamptz) RETURNS SETOF record
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.stat_queues() IS
-    'Counters of this database''s queues from shared memory, without any table; the row with queue_id NULL counts what found no room there. Raises 55000 when the library is not preloaded';
+    'Counters of this database''s queues from shared memory, without any table; a row with queue_id NULL counts what found no room there, if anything. Raises 55000 when the library is not preloaded';
 
 CREATE FUNCTION queen.stat_workers(OUT datid oid, OUT worker text, OUT pid int, OUT state text,
                                    OUT step text, OUT cycles bigint,
@@ -112,7 +112,7 @@ CREATE VIEW queen.pg_stat_queen_queues AS
       FULL JOIN queen.stat_queues() AS s ON s.queue_id = q.id
      WHERE q.id IS NOT NULL OR s.queue_id IS NULL;
 COMMENT ON VIEW queen.pg_stat_queen_queues IS
-    'One row per queue of this database. The row with queue_id NULL counts what found no room in the table of tracked queues (queen.max_tracked_queues), of all databases';
+    'One row per queue of this database. A row with queue_id NULL counts what found no room in the table of tracked queues (queen.max_tracked_queues), of all databases';
 COMMENT ON COLUMN queen.pg_stat_queen_queues.queue_id IS 'The queue; NULL for queues that are not tracked one by one';
 COMMENT ON COLUMN queen.pg_stat_queen_queues.tenant_id IS 'Its tenant';
 COMMENT ON COLUMN queen.pg_stat_queen_queues.queue IS 'Its name';

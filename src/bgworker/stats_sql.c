@@ -42,6 +42,15 @@ stat_preloaded(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(queen_shared != NULL);
 }
 
+static bool
+has_counted(QueueStats *stats)
+{
+	for (int c = 0; c < QUEUE_COUNTERS; c++)
+		if (pg_atomic_read_u64(&stats->counters[c]) != 0)
+			return true;
+	return pg_atomic_read_u32(&stats->parked) != 0;
+}
+
 /*
  * stat_queues(), columns: queue_id uuid, the counters in the order of
  * QueueCounter, parked bigint, stats_reset timestamptz
@@ -61,6 +70,8 @@ stat_queues(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		nulls[0] = !OidIsValid(stats[i].key.database);
+		if (nulls[0] && !has_counted(&stats[i]))
+			continue;
 		values[0] = UUIDPGetDatum(&stats[i].key.queue);
 		for (int c = 0; c < QUEUE_COUNTERS; c++)
 			values[c + 1] = Int64GetDatum(pg_atomic_read_u64(&stats[i].counters[c]));

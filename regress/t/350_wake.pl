@@ -1,0 +1,113 @@
+# Wake-ups: one notification for the queues that have something new, after the commit.
+use strict;
+use warnings;
+use FindBin;
+use lib $FindBin::Bin;
+use QueenTest 'wait_until';
+use QueenWorkers;
+use Test::More;
+
+my $queen = QueenWorkers::start('wake', conf => "queen.lease_sweep_interval = 1s\n");
+my $node = $queen->node;
+wait_for_workers($queen);
+my $listener = $node->background_psql('postgres');
+$listener->set_query_timer_restart;
+$listener->query_safe('LISTEN queen_wake');
+my $heard = '';
+
+# Whether one of the payloads since the last call was this one, or named this queue.
+sub heard
+{
+    my ($wanted) = @_;
+    $heard .= $listener->query('SELECT 1');
+    my @payloads = $heard =~ /notification "queen_wake" with payload "([^"]*)"/g;
+    return scalar grep { $_ eq $wanted } map { split /,/ } @payloads;
+}
+
+sub heard_nothing_of
+{
+    my ($queue) = @_;
+    my $mark = $queen->sql(q{SELECT test.push('mark', 'p', gen_random_uuid()::text); SELECT id FROM queen.queues WHERE name = 'mark'});
+    my $id = (split /\n/, $mark)[-1];
+    wait_until(sub { heard($id) }, 'a later push is announced');
+    return !heard($queue);
+}
+
+sub queue_id { return $queen->sql("SELECT id FROM queen.queues WHERE name = '$_[0]'"); }
+
+# Starting, the worker does not know what it has missed.
+wait_until(sub { $queen->sql('SELECT pg_terminate_backend(' . workers($queen)->{wake} . ')'); heard('*') }, 'a new worker wakes all');
+wait_for_workers($queen);
+$heard = '';
+
+$queen->sql(q{SELECT test.push('a', 'p', '1')});
+wait_until(sub { heard(queue_id('a')) }, 'a push is announced');
+pass('a push is announced');
+$heard = '';
+
+# Only what commits.
+$queen->sql(q{BEGIN; SELECT test.push('a', 'p', '2'); ROLLBACK});
+ok(heard_nothing_of(queue_id('a')), 'a push that is rolled back is not');
+$heard = '';
+$queen->sql(q{BEGIN; SAVEPOINT s; SELECT test.push('a', 'p', '3'); ROLLBACK TO s; COMMIT});
+ok(heard_nothing_of(queue_id('a')), 'nor one before a savepoint that is rolled back to');
+$heard = '';
+$queen->sql(q{BEGIN; SAVEPOINT s; SELECT test.push('a', 'p', '4'); RELEASE s; COMMIT});
+wait_until(sub { heard(queue_id('a')) }, 'one before a savepoint that is released is');
+$heard = '';
+$queen->sql(q{SELECT test.push('a', 'p', '4')});
+ok(heard_nothing_of(queue_id('a')), 'a duplicate is not announced');
+$heard = '';
+my $pusher = $node->background_psql('postgres');
+$pusher->set_query_timer_restart;
+$pusher->query_safe(q{BEGIN; SELECT test.push('b', 'p', '1')});
+ok(heard_nothing_of(queue_id('b') || 'none'), 'nothing is announced before the commit');
+$pusher->query_safe('COMMIT');
+wait_until(sub { heard(queue_id('b')) }, 'but after it');
+$heard = '';
+
+# Leases that end with messages behind them.
+my $pop = q{SELECT count(*) FROM test.pop('a', worker => 5, batch => 2, lease => 30)};
+$queen->sql("$pop; SELECT * FROM test.ack('a', 'p', 5, '{4}')");
+ok(heard_nothing_of(queue_id('a')), 'an ack that leaves nothing is not announced');
+$queen->sql(q{SELECT test.push('a', 'p', '5', '6', '7')});
+wait_until(sub { heard(queue_id('a')) }, 'a push');
+$heard = '';
+$queen->sql("$pop; SELECT * FROM test.ack('a', 'p', 5, '{6}')");
+wait_until(sub { heard(queue_id('a')) }, 'an ack with messages behind the batch is');
+$heard = '';
+$queen->sql("$pop; SELECT * FROM test.ack('a', 'p', 5, '{7}', '{retry}')");
+wait_until(sub { heard(queue_id('a')) }, 'a batch that is given back is');
+$heard = '';
+$queen->sql("$pop; SELECT * FROM queen.log_release(ARRAY[test.tenant()], ARRAY[test.partition_id('a', 'p')], '{__QUEUE_MODE__}', ARRAY[test.worker(5)])");
+wait_until(sub { heard(queue_id('a')) }, 'a lease that is released is');
+$heard = '';
+$queen->sql(q{SELECT * FROM test.pop('a', worker => 5, batch => 2, lease => 1)});
+wait_until(sub { heard(queue_id('a')) }, 'a lease that runs out is');
+pass('leases that end are announced');
+$heard = '';
+
+# More queues than fit into one notification.
+my $many = q{SELECT count(*) FROM generate_series(1, 300) AS i, LATERAL test.push('many' || i, 'p', 'x' || random()) AS v};
+$queen->sql($many);
+wait_until(sub { heard('*') }, 'many queues are all queues');
+$heard = '';
+$queen->sql(q{SELECT count(*) FROM generate_series(1, 150) AS i, LATERAL test.push('many' || i, 'p', 'y' || random()) AS v});
+wait_until(sub { heard(queue_id('many150')) }, '150 queues fit');
+ok(!heard('*'), '150 queues fit into one notification');
+unlike($heard, qr/payload "[^"]{8000}/, 'which is short enough');
+
+# A worker that was away: nothing is lost.
+$heard = '';
+$node->append_conf('postgresql.conf', "queen.workers = off\n");
+$node->reload;
+wait_until(sub { !%{ workers($queen) } }, 'no worker runs');
+$queen->sql(q{SELECT test.push('a', 'p', 'away')});
+$node->append_conf('postgresql.conf', "queen.workers = on\n");
+$node->reload;
+wait_until(sub { heard('*') }, 'what was pushed without a worker is announced when it is back');
+
+# What keeps notifications from being sent is tried again.
+is(statistics($queen, 'wake', 'errors'), 0, 'all of that without an error');
+$_->quit for $listener, $pusher;
+$queen->finish;
