@@ -93,6 +93,13 @@ sub lease_left
     is($second[0]{createdAt}, $first[0]{createdAt}, 'everything else is the same');
 }
 
+# A queue that nobody configured and no group has met: pushes alone make it known.
+{
+    fill('pushed.only', $_, $_) for qw(x y z);
+    is(join(' ', sort split / /, payloads($web->pop('pushed.only', partitions => 3, autoAck => 'true'))), 'x y z',
+        'V-30: a queue that only ever got pushes is found by a wildcard pop');
+}
+
 # autoAck.
 {
     fill('auto', 'p', 1 .. 3);

@@ -49,7 +49,7 @@ for my $worker (@QueenWorkers::WORKERS, 'launcher')
     kill 'KILL', $pid;
     wait_for_workers($queen, 'postgres', $old);
     is($queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'queen %'}),
-        1 + @QueenWorkers::WORKERS, "one set of workers after kill -9 of $worker");
+        1 + @QueenWorkers::WORKERS, "V-78: one set of workers after kill -9 of $worker");
     is_counted_anew("kill -9 of $worker");
 }
 

@@ -33,7 +33,7 @@ like($progress, qr/^\S.* true$/, 'the progress view names step and process');
 my $history = $load->stop;
 
 my @failed = grep { $_->{outcome} ne 'ok' } $history->entries('push');
-is(scalar @failed, 0, 'no push failed') or diag explain $failed[0];
+is(scalar @failed, 0, 'V-74: no push fails beside retention') or diag explain $failed[0];
 my @latencies = sort { $a <=> $b } map { $_->{complete} - $_->{invoke} } $history->entries('push');
 diag sprintf '%d pushes beside retention: median %.1f ms, p99 %.1f ms', scalar @latencies,
   $latencies[ $#latencies / 2 ] / 1000, $latencies[ $#latencies * 0.99 ] / 1000;
