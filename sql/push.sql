@@ -122,7 +122,7 @@ BEGIN
           FROM unnest(entries, targets, stamps) AS e (entry, target, stamp)
          WHERE p.id = e.target AND e.entry <> ALL (skipped)
         RETURNING e.entry, p.id, p.last_offset - counts[e.entry] + 1 AS base_offset,
-                  p.last_offset AS end_offset, e.stamp, p.log_start, p.txns_start
+                  p.last_offset AS end_offset, e.stamp, p.log_start, p.txns_start, p.queue_id
     ), segment AS (
         INSERT INTO queen.log_segments (partition_id, base_offset, end_offset, created_at, blob)
         SELECT a.id, a.base_offset, a.end_offset, a.stamp, blobs[a.entry] FROM allocated AS a
@@ -134,7 +134,11 @@ BEGIN
                      ::queen.push_verdict),
            bool_or(a.base_offset IN (a.log_start, a.txns_start))
       INTO verdicts, woken
-      FROM allocated AS a;
+      FROM (SELECT c.*, queen.stat_push(c.queue_id, 1, counts[c.entry],
+                                        queen.log_raw_size(blobs[c.entry]),
+                                        length(blobs[c.entry]), 0)
+              FROM allocated AS c
+            OFFSET 0) AS a;
     IF woken THEN
         PERFORM queen.log_enlist(array_agg(v.partition_id), array_agg(v.base_offset),
                                  array_agg(v.created_at))
@@ -249,27 +253,15 @@ BEGIN
               INTO repeated
               FROM queen.log_push_duplicates(entries, targets, incoming, since) AS d;
             verdicts := verdicts || repeated;
+            PERFORM queen.stat_push(p.queue_id, 0, 0, 0, 0, cardinality(r.duplicate_frames))
+               FROM unnest(repeated) AS r
+               JOIN queen.log_partitions AS p ON p.id = ids[r.entry];
         END IF;
 
         verdicts := verdicts || queen.log_push_append(
             entries, targets, stamps, ARRAY(SELECT r.entry FROM unnest(repeated) AS r),
             counts, hashes, blobs);
     END LOOP;
-
-    PERFORM queen.stat_push(c.queue_id, c.segments, c.messages, c.raw_bytes, c.bytes, c.duplicates)
-       FROM (SELECT p.queue_id, count(v.base_offset)::int AS segments,
-                    coalesce(sum(n.messages), 0) AS messages,
-                    coalesce(sum(n.raw_bytes), 0)::bigint AS raw_bytes,
-                    coalesce(sum(n.bytes), 0) AS bytes,
-                    coalesce(sum(cardinality(v.duplicate_frames)), 0)::int AS duplicates
-               FROM unnest(verdicts) AS v
-               JOIN queen.log_partitions AS p ON p.id = ids[v.entry]
-               LEFT JOIN LATERAL (SELECT counts[v.entry] AS messages,
-                                         queen.log_raw_size(blobs[v.entry]) AS raw_bytes,
-                                         length(blobs[v.entry]) AS bytes) AS n
-                 ON v.status = 'queued'
-              WHERE v.status IN ('queued', 'duplicate')
-              GROUP BY p.queue_id) AS c;
 
     RETURN QUERY SELECT v.* FROM unnest(verdicts) AS v ORDER BY v.entry;
 END
