@@ -64,7 +64,6 @@ $ddl->set_query_timer_restart;
 $ddl->query_safe('BEGIN');
 $ddl->query_safe('LOCK TABLE queen.log_due IN ACCESS EXCLUSIVE MODE');
 wait_until(sub { statistics($queen, 'retention', 'last_error') =~ /^55P03/ }, 'a locked table is given up on');
-make_due('locked', 0);
 $ddl->query_safe('ROLLBACK');
 wait_until(sub { statistics($queen, 'retention', 'state') eq 'sleeping' }, 'and tried again');
 

@@ -43,13 +43,13 @@ retention_cycle(void)
 	static TimestampTz last_cleanup = 0;
 	TimestampTz now = GetCurrentTimestamp();
 
-	worker_steps(&retention_step);
+	if (worker_steps(&retention_step))
+		worker_steps(&due_step);
 	if (TimestampDifferenceExceeds(last_cleanup, now, CLEANUP_INTERVAL_MS))
 	{
 		worker_steps(&cleanup_step);
 		last_cleanup = now;
 	}
 	worker_steps(&drain_step);
-	worker_steps(&due_step);
 	return queen_retention_interval;
 }

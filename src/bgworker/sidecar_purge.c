@@ -22,7 +22,7 @@ static Step due_step = {
 long
 sidecar_purge_cycle(void)
 {
-	worker_steps(&purge_step);
-	worker_steps(&due_step);
+	if (worker_steps(&purge_step))
+		worker_steps(&due_step);
 	return queen_sidecar_purge_interval;
 }

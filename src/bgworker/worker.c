@@ -312,11 +312,15 @@ worker_step(Step *step)
 	return result.more ? STEP_MORE : STEP_DONE;
 }
 
-void
+bool
 worker_steps(Step *step)
 {
-	while (worker_step(step) == STEP_MORE)
-		;
+	StepOutcome outcome;
+
+	do
+		outcome = worker_step(step);
+	while (outcome == STEP_MORE);
+	return outcome == STEP_DONE;
 }
 
 /*

@@ -58,8 +58,8 @@ typedef struct Step
 /* Runs a step in a transaction of its own. */
 extern StepOutcome worker_step(Step *step);
 
-/* Repeats it until nothing more is due. */
-extern void worker_steps(Step *step);
+/* Repeats it until nothing more is due; false when it failed. */
+extern bool worker_steps(Step *step);
 
 /* Milliseconds before a step that failed may run again; 0 when it may. */
 extern long worker_step_pause(const Step *step);
