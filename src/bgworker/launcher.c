@@ -31,9 +31,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "clock.h"
 #include "gucs.h"
 #include "launcher.h"
 #include "shmem.h"
@@ -209,8 +209,8 @@ start_is_due(int place, WorkerKind kind, long *pause)
 {
 	Database *database = &queen_shared->databases[place];
 	WorkerSlot *slot = &database->workers[kind];
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz earliest;
+	int64 now = clock_ms();
+	int64 earliest;
 	bool due = false;
 
 	if (is_alive(&handles[place][kind]))
@@ -219,12 +219,12 @@ start_is_due(int place, WorkerKind kind, long *pause)
 	if (database->wanted && database->holds == 0 && slot->pid == 0 &&
 		(database->ready || kind == FIRST_WORKER))
 	{
-		earliest = TimestampTzPlusMilliseconds(slot->launched_at, queen_restart_interval * 1000L);
-		due = now >= earliest;
+		earliest = slot->launched_at + queen_restart_interval * INT64CONST(1000);
+		due = slot->launched_at == 0 || now >= earliest;
 		if (due)
 			slot->launched_at = now;
 		else
-			*pause = Min(*pause, TimestampDifferenceMilliseconds(now, earliest));
+			*pause = Min(*pause, earliest - now);
 	}
 	LWLockRelease(&queen_shared->lock);
 	return due;

@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "clock.h"
 #include "gucs.h"
 #include "lease_expiry.h"
 #include "lease_inbox.h"
@@ -46,7 +47,7 @@ static MemoryContext schedule_context;
 static HTAB *leases;
 static pairingheap *by_end;
 
-static TimestampTz next_sweep; /* when to read all cursors again */
+static int64 next_sweep; /* when to read all cursors again, by clock_ms() */
 
 static uint32
 hash_key(const void *key, Size size)
@@ -273,15 +274,13 @@ lease_expiry_start(void)
 static bool
 run_due(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
 	if (!read_inbox())
-		next_sweep = now;
-	if (now >= next_sweep)
+		next_sweep = 0;
+	if (clock_ms() >= next_sweep)
 	{
 		if (worker_step(&sweep_step) == STEP_FAILED)
 			return false;
-		next_sweep = TimestampTzPlusMilliseconds(now, queen_lease_sweep_interval * 1000L);
+		next_sweep = clock_ms() + queen_lease_sweep_interval * INT64CONST(1000);
 	}
 	while (first_end() < GetCurrentTimestamp())
 		if (worker_step(&expiry_step) == STEP_FAILED)
@@ -303,7 +302,7 @@ lease_expiry_cycle(void)
 	if (!complete)
 		return Max(Max(worker_step_pause(&sweep_step), worker_step_pause(&expiry_step)), 1);
 	if (TIMESTAMP_IS_NOEND(next) && lease_inbox_await())
-		return TimestampDifferenceMilliseconds(now, next_sweep);
-	return Min(TimestampDifferenceMilliseconds(now, Min(next, next_sweep)) + 1,
+		return clock_ms_until(next_sweep);
+	return Min(Min(TimestampDifferenceMilliseconds(now, next) + 1, clock_ms_until(next_sweep)),
 			   queen_lease_expiry_interval);
 }

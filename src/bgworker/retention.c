@@ -7,8 +7,7 @@
  */
 #include "postgres.h"
 
-#include "utils/timestamp.h"
-
+#include "clock.h"
 #include "gucs.h"
 #include "retention.h"
 #include "worker.h"
@@ -40,15 +39,14 @@ static Step due_step = {
 long
 retention_cycle(void)
 {
-	static TimestampTz last_cleanup = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	static int64 next_cleanup = 0;
 
 	if (worker_steps(&retention_step))
 		worker_steps(&due_step);
-	if (TimestampDifferenceExceeds(last_cleanup, now, CLEANUP_INTERVAL_MS))
+	if (clock_ms() >= next_cleanup)
 	{
 		worker_steps(&cleanup_step);
-		last_cleanup = now;
+		next_cleanup = clock_ms() + CLEANUP_INTERVAL_MS;
 	}
 	worker_steps(&drain_step);
 	return queen_retention_interval;

@@ -68,8 +68,8 @@ typedef struct WorkerStats
 typedef struct WorkerSlot
 {
 	/* protected by queen_shared->lock */
-	pid_t pid;				 /* 0: no process */
-	TimestampTz launched_at; /* when it was last asked for */
+	pid_t pid;		   /* 0: no process */
+	int64 launched_at; /* when it was last asked for, by clock_ms() */
 
 	slock_t mutex; /* protects stats */
 	WorkerStats stats;

@@ -28,6 +28,7 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "gucs.h"
 #include "history.h"
 #include "lease_expiry.h"
@@ -205,7 +206,7 @@ back_off(Step *step, const ErrorData *error)
 	long pause = BACKOFF_FIRST_MS << Min(step->failures, 10);
 
 	step->failures++;
-	step->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(pause, BACKOFF_MAX_MS));
+	step->retry_at = clock_ms() + Min(pause, BACKOFF_MAX_MS);
 	if ((error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
 		 error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE) &&
 		worker_batch(step) > 1)
@@ -256,9 +257,7 @@ handle_error(Step *step, MemoryContext context)
 long
 worker_step_pause(const Step *step)
 {
-	if (step->failures == 0)
-		return 0;
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), step->retry_at);
+	return step->failures > 0 ? clock_ms_until(step->retry_at) : 0;
 }
 
 static void
@@ -468,30 +467,27 @@ work(const WorkerDuty *duty)
 {
 	MemoryContext context =
 		AllocSetContextCreate(TopMemoryContext, "queen worker", ALLOCSET_DEFAULT_SIZES);
-	TimestampTz next_check = 0;
-	TimestampTz next_cycle = 0;
+	int64 next_check = 0;
+	int64 next_cycle = 0;
 	bool woken = false;
 
 	MemoryContextSwitchTo(context);
 	for (;;)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-
 		reload_if_asked();
-		if (now >= next_check)
+		if (clock_ms() >= next_check)
 		{
 			check_extension();
-			next_check = TimestampTzPlusMilliseconds(now, queen_restart_interval * 1000L);
+			next_check = clock_ms() + queen_restart_interval * INT64CONST(1000);
 		}
-		if (woken || now >= next_cycle)
+		if (woken || clock_ms() >= next_cycle)
 		{
 			long pause = run_cycle(duty);
 
-			now = GetCurrentTimestamp();
-			next_cycle = pause == WORKER_SLEEP ? DT_NOEND : TimestampTzPlusMilliseconds(now, pause);
+			next_cycle = pause == WORKER_SLEEP ? PG_INT64_MAX : clock_ms() + pause;
 		}
 		MemoryContextReset(context);
-		woken = wait_for_work(TimestampDifferenceMilliseconds(now, Min(next_check, next_cycle)));
+		woken = wait_for_work(clock_ms_until(Min(next_check, next_cycle)));
 	}
 }
 

@@ -49,8 +49,8 @@ typedef struct Step
 	const char *sql;									 /* for the two works below */
 
 	/* state of the frame */
-	int failures; /* in a row */
-	TimestampTz retry_at;
+	int failures;				/* in a row */
+	int64 retry_at;				/* by clock_ms() */
 	int batch_shift;			/* the batch is halved so often */
 	char cause[LAST_ERROR_LEN]; /* of the last failure */
 } Step;
