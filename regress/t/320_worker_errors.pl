@@ -101,5 +101,32 @@ make_due('slow', 150);
 wait_until(sub { segments('slow') == 0 }, 'a slow step is done in smaller ones');
 cmp_ok(count_in_log($queen, qr/queen\.retention_step failed in database "postgres": 57014/), '>=', 1, 'after it was cancelled');
 
-$_->quit for $ddl, $holder;
+# A worker in the middle of a step ends at once; the step is rolled back and done again.
+$queen->sql(<<'SQL');
+ALTER DATABASE postgres RESET statement_timeout;
+CREATE OR REPLACE FUNCTION test.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(86400); RETURN OLD; END $$;
+SQL
+my $retention = workers($queen)->{retention};
+$queen->sql("SELECT pg_terminate_backend($retention)");
+wait_until(sub { (workers($queen)->{retention} // $retention) != $retention }, 'retention runs without a limit');
+make_due('stuck', 3);
+wait_until(
+    sub { $queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'queen retention' AND wait_event = 'PgSleep' AND query = 'queen.retention_step'}) },
+    'a step takes for ever');
+$retention = workers($queen)->{retention};
+$queen->sql("SELECT pg_terminate_backend($retention)");
+wait_until(sub { (workers($queen)->{retention} // 0) != $retention }, 'it ends in the middle');
+is(segments('stuck'), 3, 'an interrupted step leaves nothing half done');
+my $dropper = $node->background_psql('postgres');
+$dropper->query_until(qr/begun/, "\\echo begun\nDROP TRIGGER slow ON queen.log_segments;\n");
+wait_until(
+    sub {
+        my $pid = workers($queen)->{retention} // 0;
+        $queen->sql("SELECT pg_terminate_backend($pid)") if $pid;
+        return $queen->sql(q{SELECT count(*) FROM pg_trigger WHERE tgname = 'slow'}) == 0;
+    },
+    'the table can be changed');
+wait_until(sub { segments('stuck') == 0 }, 'and is done again');
+
+$_->quit for $ddl, $holder, $dropper;
 $queen->finish;
