@@ -41,9 +41,7 @@ like($error, qr/permission denied/, 'but resets nothing');
 for my $worker (@QueenWorkers::WORKERS)
 {
     my $old = wait_for_workers($queen);
-    $queen->sql("SELECT pg_terminate_backend($old->{$worker})");
-    wait_until(sub { (workers($queen)->{$worker} // $old->{$worker}) != $old->{$worker} }, "$worker is back");
-    my $new = wait_for_workers($queen);
+    my $new = replace_worker($queen, $worker);
     is_deeply([ map { $new->{$_} } grep { $_ ne $worker } sort keys %$new ],
         [ map { $old->{$_} } grep { $_ ne $worker } sort keys %$old ], "terminating $worker leaves the others alone");
 }
@@ -54,9 +52,7 @@ my $launcher = $queen->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type
 $queen->sql("SELECT pg_terminate_backend($launcher)");
 wait_until(sub { ($queen->sql(q{SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'queen launcher'}) || $launcher) != $launcher },
     'the launcher is back');
-$queen->sql("SELECT pg_terminate_backend($workers->{wake})");
-wait_until(sub { (workers($queen)->{wake} // $workers->{wake}) != $workers->{wake} }, 'the new launcher replaces a worker');
-my $adopted = wait_for_workers($queen);
+my $adopted = replace_worker($queen, 'wake');
 delete $_->{wake} for $workers, $adopted;
 is_deeply($adopted, $workers, 'and has adopted the others');
 

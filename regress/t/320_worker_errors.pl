@@ -96,7 +96,7 @@ CREATE FUNCTION test.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM
 CREATE TRIGGER slow BEFORE DELETE ON queen.log_segments FOR EACH ROW EXECUTE FUNCTION test.slow();
 ALTER DATABASE postgres SET statement_timeout = '500ms';
 SQL
-$queen->sql('SELECT pg_terminate_backend(' . workers($queen)->{retention} . ')');
+replace_worker($queen, 'retention');
 make_due('slow', 150);
 wait_until(sub { segments('slow') == 0 }, 'a slow step is done in smaller ones');
 cmp_ok(count_in_log($queen, qr/queen\.retention_step failed in database "postgres": 57014/), '>=', 1, 'after it was cancelled');
@@ -106,14 +106,11 @@ $queen->sql(<<'SQL');
 ALTER DATABASE postgres RESET statement_timeout;
 CREATE OR REPLACE FUNCTION test.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(86400); RETURN OLD; END $$;
 SQL
-my $retention = workers($queen)->{retention};
-$queen->sql("SELECT pg_terminate_backend($retention)");
-wait_until(sub { (workers($queen)->{retention} // $retention) != $retention }, 'retention runs without a limit');
+my $retention = replace_worker($queen, 'retention')->{retention};
 make_due('stuck', 3);
 wait_until(
     sub { $queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'queen retention' AND wait_event = 'PgSleep' AND query = 'queen.retention_step'}) },
     'a step takes for ever');
-$retention = workers($queen)->{retention};
 $queen->sql("SELECT pg_terminate_backend($retention)");
 wait_until(sub { (workers($queen)->{retention} // 0) != $retention }, 'it ends in the middle');
 is(segments('stuck'), 3, 'an interrupted step leaves nothing half done');

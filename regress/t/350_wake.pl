@@ -36,8 +36,8 @@ sub heard_nothing_of
 sub queue_id { return $queen->sql("SELECT id FROM queen.queues WHERE name = '$_[0]'"); }
 
 # Starting, the worker does not know what it has missed.
-wait_until(sub { $queen->sql('SELECT pg_terminate_backend(' . workers($queen)->{wake} . ')'); heard('*') }, 'a new worker wakes all');
-wait_for_workers($queen);
+replace_worker($queen, 'wake');
+wait_until(sub { heard('*') }, 'a new worker wakes all');
 $heard = '';
 
 $queen->sql(q{SELECT test.push('a', 'p', '1')});

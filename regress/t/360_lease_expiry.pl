@@ -92,7 +92,7 @@ wait_for_workers($queen);
 $queen->sql(q{SELECT * FROM test.pop('missed', worker => 2, lease => 3600); SELECT test.expire('missed')});
 $node->append_conf('postgresql.conf', "queen.lease_sweep_interval = 1s\n");
 $node->reload;
-$queen->sql('SELECT pg_terminate_backend(' . workers($queen)->{'lease expiry'} . ')');
+replace_worker($queen, 'lease expiry');
 wait_for_release('missed');
 pass('the sweep finds what the schedule missed');
 

@@ -108,7 +108,7 @@ $report->(3);
 is(counters('parked', 'parked'), 3, 'parked pops are shown');
 $report->(2);
 is(counters('parked', 'parked'), 2, 'the last report counts');
-$queen->sql(q{SELECT queen.log_parked(ARRAY[test.tenant()], '{parked}', '{5}'), pg_sleep(0)});
+$queen->sql(q{SELECT queen.log_parked(ARRAY[test.tenant()], '{parked}', '{5}')});
 $web->quit;
 wait_until(sub { counters('parked', 'parked') == 0 }, 'a session that ends takes its report along');
 

@@ -12,7 +12,7 @@ use QueenTest 'wait_until';
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(workers wait_for_workers wait_for_log count_in_log statistics install_helpers);
+our @EXPORT = qw(workers wait_for_workers replace_worker wait_for_log count_in_log statistics install_helpers);
 our @WORKERS = ('history', 'lease expiry', 'retention', 'sidecar purge', 'wake');
 
 # A server that waits for nothing long, with the helpers of the SQL tests in schema "test".
@@ -66,6 +66,16 @@ sub wait_for_workers
         },
         'the workers run');
     return $workers;
+}
+
+# Terminates one worker, and returns all of them when another one has taken its place.
+sub replace_worker
+{
+    my ($queen, $worker) = @_;
+    my $pid = wait_for_workers($queen)->{$worker};
+    $queen->sql("SELECT pg_terminate_backend($pid)");
+    wait_until(sub { (workers($queen)->{$worker} // $pid) != $pid }, "$worker is back");
+    return wait_for_workers($queen);
 }
 
 # One value of pg_stat_queen_workers.

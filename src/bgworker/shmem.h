@@ -5,7 +5,8 @@
  * It exists only when the library is preloaded: queen_shared is NULL
  * otherwise, and whatever uses it must do without.
  *
- * No two of the locks in here are ever held together.
+ * No two of the LWLocks in here are ever held together; the spinlock of a worker
+ * is a leaf.
  */
 #ifndef QUEEN_SHMEM_H
 #define QUEEN_SHMEM_H
