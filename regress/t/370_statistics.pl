@@ -63,9 +63,9 @@ SQL
 is(counters('q', 'pops, empty_pops, pop_messages, leases'), '6|1|9|4', 'pops');
 is(counters('q', 'acks_completed, acks_failed, acks_retried, dead_letters, acks_dropped'), '3|1|1|1|0', 'acks by outcome, autoAck included');
 $queen->sql(<<'SQL');
-SELECT queen.log_configure(test.tenant(), 'q', NULL, NULL, '{"deadLetterQueue": false, "dlqAfterMaxRetries": false}', 'merge');
+SELECT queen.log_configure(test.tenant(), 'q', NULL, NULL, '{"deadLetterQueue": false, "dlqAfterMaxRetries": false, "retryLimit": 0}', 'merge');
 SELECT * FROM test.pop('q', worker => 7, batch => 1);
-SELECT * FROM test.ack('q', 'p', 7, '{g}', '{dlq}');
+SELECT * FROM test.ack('q', 'p', 7, '{g}', '{failed}');
 SQL
 is(counters('q', 'acks_completed, dead_letters, acks_dropped'), '3|1|1', 'a dropped message');
 
