@@ -20,4 +20,10 @@ extern void admin_reply_error(Request *req, const DbError *error);
 /* DbDone of a function that returns the whole answer as JSON; NULL is 404. */
 extern void admin_on_json(DbCall *call, PGresult *res, const DbError *error);
 
+/* A number of the query; one that does not parse, or is negative, means the default. */
+extern int admin_number_arg(const Request *req, const char *name, int fallback, int max);
+
+/* A filter of the query; an empty one is no filter. */
+extern Span admin_filter_arg(const Request *req, const char *name);
+
 #endif

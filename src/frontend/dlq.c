@@ -17,29 +17,11 @@ typedef struct DlqPage
 	int limit, offset;
 } DlqPage;
 
-/* A number that does not parse, or is negative, means the default. */
-static int
-number_arg(const Target *target, const char *name, int fallback, int max)
-{
-	Span text = target_arg(target, name);
-	int value = 0;
-
-	if (text.len == 0 || text.len > 9)
-		return fallback;
-	for (size_t i = 0; i < text.len; i++)
-	{
-		if (text.ptr[i] < '0' || text.ptr[i] > '9')
-			return fallback;
-		value = value * 10 + (text.ptr[i] - '0');
-	}
-	return value < max ? value : max;
-}
-
 static DlqPage
 dlq_page(const Request *req)
 {
-	return (DlqPage){.limit = number_arg(&req->target, "limit", DLQ_LIMIT_DEFAULT, DLQ_LIMIT_MAX),
-					 .offset = number_arg(&req->target, "offset", 0, INT32_MAX)};
+	return (DlqPage){.limit = admin_number_arg(req, "limit", DLQ_LIMIT_DEFAULT, DLQ_LIMIT_MAX),
+					 .offset = admin_number_arg(req, "offset", 0, INT32_MAX)};
 }
 
 static void
@@ -116,21 +98,12 @@ on_dead_letters(DbCall *call, PGresult *res, const DbError *error)
 	http_reply(req, 200, &body);
 }
 
-/* An empty filter is no filter. */
-static Span
-filter_arg(const Request *req, const char *name)
-{
-	Span text = target_arg(&req->target, name);
-
-	return text.len > 0 ? text : (Span){NULL, 0};
-}
-
 void
 dlq_handler(Request *req)
 {
 	DlqPage page = dlq_page(req);
-	Span queue = filter_arg(req, "queue");
-	Span group = filter_arg(req, "consumerGroup");
+	Span queue = admin_filter_arg(req, "queue");
+	Span group = admin_filter_arg(req, "consumerGroup");
 	DbCall *call;
 
 	if ((queue.ptr && queue_name_check(queue)) || (group.ptr && name_check(group)))

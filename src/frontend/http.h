@@ -27,7 +27,7 @@ struct Request
 	const struct Route *route;
 	Uuid tenant;
 	Target target;
-	Span params[2]; /* the ":name" segments of the route, in order */
+	Span params[3]; /* the ":name" segments of the route, in order */
 	Buf body;
 
 	/*

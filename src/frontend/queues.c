@@ -11,39 +11,6 @@
 
 #include <stdio.h>
 
-/* The failure of a call, in the shape of its route. */
-void
-admin_reply_error(Request *req, const DbError *error)
-{
-	int status = db_error_status(error);
-
-	if (status == 400 && error->column)
-		http_reply_error_with(req, 400, error->message, "invalid", error->column);
-	else
-		http_reply_error(req, status, error->message);
-}
-
-/* Passes on the JSON that the function returned; NULL is 404. */
-void
-admin_on_json(DbCall *call, PGresult *res, const DbError *error)
-{
-	Request *req = call->ctx;
-	Buf body = {0};
-
-	if (error)
-		admin_reply_error(req, error);
-	else if (pgcol_is_null(res, 0, 0))
-		http_reply_error(req, 404, "Queue not found");
-	else
-	{
-		Span json = pgcol_span(res, 0, 0);
-
-		buf_append(&body, json.ptr, json.len);
-		http_reply(req, 200, &body);
-	}
-	PQclear(res);
-}
-
 void
 queues_handler(Request *req)
 {

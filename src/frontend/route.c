@@ -12,20 +12,20 @@
 #include "status.h"
 
 static const Route routes[] = {
-	{"POST", "/api/v1/push", push_handler},
-	{"GET", "/api/v1/pop/queue/:queue", pop_handler},
-	{"GET", "/api/v1/pop/queue/:queue/partition/:partition", pop_handler},
-	{"POST", "/api/v1/ack", ack_handler},
-	{"POST", "/api/v1/ack/batch", ack_batch_handler},
-	{"POST", "/api/v1/lease/:leaseId/extend", lease_extend_handler},
-	{"POST", "/api/v1/configure", configure_handler},
-	{"GET", "/api/v1/resources/queues", queues_handler},
-	{"GET", "/api/v1/resources/queues/:queue", queue_handler},
-	{"DELETE", "/api/v1/resources/queues/:queue", delete_queue_handler},
-	{"GET", "/api/v1/dlq", dlq_handler},
-	{"GET", "/health", health_handler},
-	{"GET", "/status", status_handler},
-	{"GET", "/metrics", metrics_handler},
+	{"POST", "/api/v1/push", LEVEL_WRITE_ONLY, push_handler},
+	{"GET", "/api/v1/pop/queue/:queue", LEVEL_READ_WRITE, pop_handler},
+	{"GET", "/api/v1/pop/queue/:queue/partition/:partition", LEVEL_READ_WRITE, pop_handler},
+	{"POST", "/api/v1/ack", LEVEL_READ_WRITE, ack_handler},
+	{"POST", "/api/v1/ack/batch", LEVEL_READ_WRITE, ack_batch_handler},
+	{"POST", "/api/v1/lease/:leaseId/extend", LEVEL_READ_WRITE, lease_extend_handler},
+	{"POST", "/api/v1/configure", LEVEL_READ_WRITE, configure_handler},
+	{"GET", "/api/v1/resources/queues", LEVEL_READ_ONLY, queues_handler},
+	{"GET", "/api/v1/resources/queues/:queue", LEVEL_READ_ONLY, queue_handler},
+	{"DELETE", "/api/v1/resources/queues/:queue", LEVEL_ADMIN, delete_queue_handler},
+	{"GET", "/api/v1/dlq", LEVEL_READ_ONLY, dlq_handler},
+	{"GET", "/health", LEVEL_PUBLIC, health_handler},
+	{"GET", "/status", LEVEL_READ_ONLY, status_handler},
+	{"GET", "/metrics", LEVEL_PUBLIC, metrics_handler},
 };
 
 /* Compares the target's segments with the pattern's, collecting parameters. */
@@ -35,7 +35,7 @@ path_matches(const Target *target, const char *pattern, Span *params)
 	int i = 0;
 	int n_params = 0;
 
-	params[0] = params[1] = (Span){NULL, 0};
+	params[0] = params[1] = params[2] = (Span){NULL, 0};
 	while (*pattern == '/')
 	{
 		size_t len = strcspn(++pattern, "/");

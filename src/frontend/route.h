@@ -7,10 +7,21 @@
 
 #include "http.h"
 
+/* Who may call a route, when requests carry a role. */
+typedef enum RouteLevel
+{
+	LEVEL_PUBLIC,
+	LEVEL_READ_ONLY,
+	LEVEL_WRITE_ONLY,
+	LEVEL_READ_WRITE,
+	LEVEL_ADMIN
+} RouteLevel;
+
 typedef struct Route
 {
 	const char *method;
 	const char *path; /* a segment ":name" matches any one segment */
+	RouteLevel level;
 	void (*handler)(Request *req);
 } Route;
 

@@ -1,0 +1,65 @@
+/*
+ * admin.c
+ *		What the rare routes have in common.
+ */
+#include "admin.h"
+
+/* The failure of a call, in the shape of its route. */
+void
+admin_reply_error(Request *req, const DbError *error)
+{
+	int status = db_error_status(error);
+
+	if (status == 400 && error->column)
+		http_reply_error_with(req, 400, error->message, "invalid", error->column);
+	else
+		http_reply_error(req, status, error->message);
+}
+
+/* Passes on the JSON that the function returned; NULL is 404. */
+void
+admin_on_json(DbCall *call, PGresult *res, const DbError *error)
+{
+	Request *req = call->ctx;
+	Buf body = {0};
+
+	if (error)
+		admin_reply_error(req, error);
+	else if (pgcol_is_null(res, 0, 0))
+		http_reply_error(req, 404, "Queue not found");
+	else
+	{
+		Span json = pgcol_span(res, 0, 0);
+
+		buf_append(&body, json.ptr, json.len);
+		http_reply(req, 200, &body);
+	}
+	PQclear(res);
+}
+
+/* A number that does not parse, or is negative, means the default. */
+int
+admin_number_arg(const Request *req, const char *name, int fallback, int max)
+{
+	Span text = target_arg(&req->target, name);
+	int value = 0;
+
+	if (text.len == 0 || text.len > 9)
+		return fallback;
+	for (size_t i = 0; i < text.len; i++)
+	{
+		if (text.ptr[i] < '0' || text.ptr[i] > '9')
+			return fallback;
+		value = value * 10 + (text.ptr[i] - '0');
+	}
+	return value < max ? value : max;
+}
+
+/* An empty filter is no filter. */
+Span
+admin_filter_arg(const Request *req, const char *name)
+{
+	Span text = target_arg(&req->target, name);
+
+	return text.len > 0 ? text : (Span){NULL, 0};
+}
