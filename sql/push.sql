@@ -206,21 +206,20 @@ BEGIN
                        WHERE p.id = ANY (ids) ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED);
     END IF;
 
-    -- The queue may have been deleted before its partition was ours. What comes in is clear text.
+    -- The queue may have been deleted, or become encrypted, before its partition was ours.
     SELECT array_agg(ROW (s.entry, s.status, NULL, NULL, NULL, NULL, NULL, s.error)
                      ::queen.push_verdict) FILTER (WHERE s.status IS NOT NULL),
            array_agg(s.entry ORDER BY s.entry) FILTER (WHERE s.status IS NULL),
            array_agg(s.round ORDER BY s.entry) FILTER (WHERE s.status IS NULL)
       INTO verdicts, todo, rounds
       FROM (SELECT e.entry,
-                   coalesce(e.error, CASE WHEN o.encrypted
-                                          THEN 'the queue is encrypted: this server has no key'
-                                     END) AS error,
+                   e.error,
                    row_number() OVER (PARTITION BY e.id ORDER BY e.entry) AS round,
                    CASE WHEN e.error IS NOT NULL THEN 'invalid'
                         WHEN o.encrypted IS NULL THEN 'missing'
-                        WHEN o.encrypted THEN 'invalid'
-                        WHEN e.id <> ALL (held) THEN 'busy' END AS status
+                        WHEN e.id <> ALL (held) THEN 'busy'
+                        WHEN o.encrypted AND NOT queen.log_all_encrypted(blobs[e.entry])
+                            THEN 'clear' END AS status
               FROM unnest(errors, ids) WITH ORDINALITY AS e (error, id, entry)
               LEFT JOIN LATERAL (SELECT q.encryption_enabled AS encrypted
                                    FROM queen.log_partitions AS p
@@ -267,4 +266,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queen.log_push(uuid[], text[], text[], int[], bytea[], bytea[], boolean) IS
-    'Appends segments: entry i is counts[i] messages whose transaction ids hash to hashes[i] (16 bytes each) and whose frames are blobs[i]. One row per entry, in entry order; status queued, duplicate, busy (wait false: another session holds the partition), missing or invalid. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED, 55P03 when wait is true and lock_timeout ends';
+    'Appends segments: entry i is counts[i] messages whose transaction ids hash to hashes[i] (16 bytes each) and whose frames are blobs[i]. One row per entry, in entry order; status queued, duplicate, busy (wait false: another session holds the partition), missing, clear (the queue is encrypted and a message is not) or invalid. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED, 55P03 when wait is true and lock_timeout ends';

@@ -180,13 +180,22 @@ BEGIN;
 SELECT (pg_temp.push('q', 'p', 'r')).status;
 COMMIT;
 
--- No clear text for an encrypted queue; its neighbour is stored.
+-- No clear text for an encrypted queue, not one message of it; neighbours are stored, and what is
+-- encrypted may stand anywhere. A segment that cannot be read may hold clear text.
 SELECT queen.log_configure(pg_temp.tenant(), 'secret', NULL, NULL, '{"encryptionEnabled": true}', 'merge') IS NOT NULL;
-SELECT queen.log_provision(array_fill(pg_temp.tenant(), '{2}'), '{secret,plain}', '{p,p}');
+CREATE FUNCTION pg_temp.flagged(VARIADIC flags int[]) RETURNS bytea LANGUAGE sql AS $$
+    SELECT pg_temp.segment(string_agg(pg_temp.frame(convert_to('m' || i, 'UTF8'), '1', gen_random_uuid(), NULL, NULL, f), ''
+                                      ORDER BY i))
+      FROM unnest(flags) WITH ORDINALITY AS u (f, i);
+$$;
+SELECT queen.log_provision(array_fill(pg_temp.tenant(), '{6}'), '{secret,secret,secret,secret,plain,secret}', '{a,b,c,d,p,e}');
 SELECT entry, status, base_offset, error
-  FROM queen.log_push(array_fill(pg_temp.tenant(), '{2}'), '{secret,plain}', '{p,p}', '{1,1}',
-                      array_fill(pg_temp.hashes('{a}'), '{2}'), array_fill(pg_temp.segment('{a}'::text[]), '{2}'), false);
-SELECT last_offset FROM queen.log_partitions WHERE id = pg_temp.partition_id('secret', 'p');
+  FROM queen.log_push(array_fill(pg_temp.tenant(), '{6}'), '{secret,secret,secret,secret,plain,secret}', '{a,b,c,d,p,e}',
+                      '{2,2,2,2,2,2}', array_fill(pg_temp.hashes('{m1,m2}'), '{6}'),
+                      ARRAY[pg_temp.flagged(0, 0), pg_temp.flagged(4, 0), pg_temp.flagged(0, 4), pg_temp.flagged(4, 4),
+                            pg_temp.flagged(4, 0), '\x00'::bytea], false);
+SELECT name, last_offset FROM queen.log_partitions
+ WHERE queue_id = (SELECT id FROM queen.queues WHERE name = 'secret') ORDER BY name;
 
 -- After all this: the four blobs of one byte are what is left to object to. Push does not look inside.
 SELECT property, count(*) FROM pg_temp.violations() GROUP BY property;

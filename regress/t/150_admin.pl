@@ -93,7 +93,7 @@ my %others = (
     $range->('retryLimit', $_, 0, 2147483647) for -1, 2147483648, 0.5;
     $range->('priority', -2147483649, -2147483648, 2147483647);
     is_error(configure({ queue => 'q', options => { encryptionEnabled => $true } }), 400,
-        'encryption is not available on this server', 'encryption without a key', invalid => 'encryptionEnabled');
+        'this server has no encryption key', 'encryption without a key', invalid => 'encryptionEnabled');
     is(show('q')->{json}{options}{ttl}, 1, 'a refused change changes nothing');
 
     my $refused = sub { my ($body, $error, $name) = @_; is_error(configure($body), 400, $error, $name) };

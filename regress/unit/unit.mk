@@ -1,4 +1,4 @@
-# Unit tests of src/common, and fuzzing.  Usable from the top Makefile and alone:
+# Unit tests of what is pure C, and fuzzing.  Usable from the top Makefile and alone:
 #
 #   make -f regress/unit/unit.mk check-unit
 #   make -f regress/unit/unit.mk fuzz-json fuzz-frame FUZZ_SECONDS=300
@@ -6,7 +6,7 @@
 check-unit:
 
 UNIT_BUILD = build/unit
-UNIT_CPPFLAGS = -D_GNU_SOURCE -Isrc/common -Iregress/unit
+UNIT_CPPFLAGS = -D_GNU_SOURCE -Isrc/common -Isrc/frontend -Iregress/unit
 UNIT_CFLAGS = -std=c11 -g -O1 -Wall -Wextra -Wno-unused-parameter -Werror -fno-omit-frame-pointer \
 	-fsanitize=address,undefined -fno-sanitize-recover=all -pthread
 UNIT_LIBS = -lcmocka -l:libzstd.a -lxxhash -ljansson
@@ -20,6 +20,10 @@ UNIT_FAIL_ALLOC = $(UNIT_BUILD)/test_buf $(UNIT_BUILD)/test_segment
 $(UNIT_FAIL_ALLOC): $(UNIT_BUILD)/fail_alloc.o
 $(UNIT_FAIL_ALLOC): UNIT_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(UNIT_BUILD)/test_uuid: UNIT_WRAP = -Wl,--wrap=clock_gettime
+
+# Of the front end, what needs nothing of it.
+$(UNIT_BUILD)/test_crypt: $(UNIT_BUILD)/crypt.o
+$(UNIT_BUILD)/test_crypt: UNIT_LIBS += -lgnutls
 
 $(UNIT_TESTS): $(UNIT_BUILD)/%: $(UNIT_BUILD)/%.o $(UNIT_COMMON)
 	$(CC) $(UNIT_CFLAGS) $^ $(UNIT_WRAP) $(UNIT_LIBS) -o $@
@@ -36,6 +40,9 @@ $(UNIT_BUILD)/%.o: regress/fuzz/%.c
 	@mkdir -p $(@D)
 	$(CC) $(UNIT_CPPFLAGS) $(UNIT_CFLAGS) -MMD -MP -c $< -o $@
 $(UNIT_BUILD)/%.o: src/common/%.c
+	@mkdir -p $(@D)
+	$(CC) $(UNIT_CPPFLAGS) $(UNIT_CFLAGS) -MMD -MP -c $< -o $@
+$(UNIT_BUILD)/%.o: src/frontend/%.c
 	@mkdir -p $(@D)
 	$(CC) $(UNIT_CPPFLAGS) $(UNIT_CFLAGS) -MMD -MP -c $< -o $@
 .SECONDARY: $(UNIT_TESTS:%=%.o) $(UNIT_REPLAYS:%=%.o)

@@ -31,6 +31,7 @@ QUEEN_FUNCTION(log_frame);
 QUEEN_FUNCTION(log_message_ids);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
+QUEEN_FUNCTION(log_all_encrypted);
 QUEEN_FUNCTION(log_hashes_distinct);
 QUEEN_FUNCTION(log_hashes_overlap);
 QUEEN_FUNCTION(log_raw_size);
@@ -283,6 +284,27 @@ log_segment_error(PG_FUNCTION_ARGS)
 		PG_RETURN_TEXT_P(cstring_to_text(
 			psprintf("%lld frames instead of %d", (long long) segment.frames, frames)));
 	PG_RETURN_NULL();
+}
+
+/*
+ * log_all_encrypted(blob bytea) returns boolean
+ */
+Datum
+log_all_encrypted(PG_FUNCTION_ARGS)
+{
+	Segment segment;
+	FrameReader reader;
+	Frame frame;
+	bool all = segment_open(PG_GETARG_BYTEA_PP(0), &segment) == NULL;
+
+	if (all)
+	{
+		frame_reader_init(&reader, segment.raw, segment.len);
+		while (all && frame_next(&reader, &frame))
+			all = (frame.flags & FRAME_ENCRYPTED) != 0;
+	}
+	segment_close(&segment);
+	PG_RETURN_BOOL(all);
 }
 
 static size_t

@@ -4,6 +4,7 @@
  */
 #include "conf.h"
 
+#include "crypt.h"
 #include "log.h"
 
 #include <ctype.h>
@@ -191,6 +192,24 @@ static const Setting settings[] = {
 	 19,
 	 NULL,
 	 "compression level of segments"},
+	{"encryption-key",
+	 {"QUEEN_ENCRYPTION_KEY"},
+	 SETTING_TEXT,
+	 FIELD(encryption_key),
+	 "",
+	 0,
+	 0,
+	 NULL,
+	 "AES-256 key of encrypted queues, 64 hex digits; as a flag it shows in ps"},
+	{"encryption-key-file",
+	 {"QUEEN_ENCRYPTION_KEY_FILE"},
+	 SETTING_TEXT,
+	 FIELD(encryption_key_file),
+	 "",
+	 0,
+	 0,
+	 NULL,
+	 "file that holds this key, readable by its owner only"},
 	{"subscription-mode",
 	 {"DEFAULT_SUBSCRIPTION_MODE"},
 	 SETTING_CHOICE,
@@ -292,7 +311,6 @@ static const struct
 } refused_env[] = {
 	{"JWT_ENABLED", "this server has no authentication: keep it behind a proxy that has"},
 	{"QUEEN_TENANCY_HEADER", "this server has one tenant"},
-	{"QUEEN_ENCRYPTION_KEY", "this server does not encrypt payloads"},
 	{"PG_USE_SSL", "set PGSSLMODE"},
 };
 
@@ -563,6 +581,27 @@ set_from_argument(Conf *conf, const char *arg, const char *next, bool *used)
 	return set_value(conf, s, next, arg);
 }
 
+/* The text of the key is not kept. */
+static bool
+load_encryption_key(Conf *conf)
+{
+	const char *error;
+
+	if (*conf->encryption_key && *conf->encryption_key_file)
+		error = "encryption-key and encryption-key-file are both set";
+	else if (*conf->encryption_key_file)
+		error = crypt_key_from_file(conf->encryption_key_file, conf->crypt_key);
+	else if (*conf->encryption_key)
+		error = crypt_key_from_text(span_of(conf->encryption_key), conf->crypt_key);
+	else
+		return true;
+	explicit_bzero(conf->encryption_key, strlen(conf->encryption_key));
+	if (error)
+		fprintf(stderr, "queen-frontend: %s\n", error);
+	conf->has_crypt_key = error == NULL;
+	return conf->has_crypt_key;
+}
+
 /* What no setting shows by itself.  The text of a DSN may be secret. */
 static bool
 check_settings(const Conf *conf)
@@ -623,7 +662,7 @@ conf_load(Conf *conf, int argc, char **argv)
 			i += used;
 		}
 	}
-	ok = ok && check_settings(conf);
+	ok = ok && check_settings(conf) && load_encryption_key(conf);
 	if (!ok)
 		return false;
 	log_setup(conf->log_level, conf->log_json);

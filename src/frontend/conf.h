@@ -41,6 +41,12 @@ typedef struct Conf
 	int64_t poll_initial_ms;
 	int64_t poll_max_ms;
 
+	/* encrypted queues */
+	char *encryption_key;
+	char *encryption_key_file;
+	bool has_crypt_key;
+	uint8_t crypt_key[32];
+
 	/* logging */
 	char *log_level;
 	bool log_json;

@@ -65,10 +65,9 @@ submit_configure(Request *req, json_t *body, Span queue, Span namespace, Span ta
 	char *text;
 	DbCall *call;
 
-	/* Encryption needs a key, and this server has none. */
-	if (json_is_true(json_object_get(options, "encryptionEnabled")))
+	if (req->worker->crypt == NULL && json_is_true(json_object_get(options, "encryptionEnabled")))
 	{
-		http_reply_error_with(req, 400, "encryption is not available on this server", "invalid",
+		http_reply_error_with(req, 400, "this server has no encryption key", "invalid",
 							  "encryptionEnabled");
 		json_decref(options);
 		return;

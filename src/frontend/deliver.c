@@ -8,6 +8,7 @@
  */
 #include "deliver.h"
 
+#include "crypt.h"
 #include "frame.h"
 #include "json.h"
 #include "log.h"
@@ -127,10 +128,7 @@ append_message(Pop *pop, const Frame *frame, const Buf *tail)
 	else
 		buf_append_str(out, "null");
 	buf_append_str(out, ",\"data\":");
-	if (frame->payload.len > 0)
-		buf_append(out, frame->payload.ptr, frame->payload.len);
-	else
-		buf_append_str(out, "null");
+	crypt_render(pop->req->worker->crypt, frame->flags, frame->payload, out);
 	append_member(out, ",\"producerSub\":", frame->producer_sub);
 	buf_append(out, tail->data, tail->len);
 }

@@ -4,6 +4,7 @@
  */
 #include "admin.h"
 
+#include "crypt.h"
 #include "db.h"
 #include "json.h"
 #include "names.h"
@@ -48,7 +49,7 @@ append_id(Buf *out, const char *name, const PGresult *res, int row, int col)
 }
 
 static void
-append_dead_letter(Buf *out, const PGresult *res, int row)
+append_dead_letter(Buf *out, Crypt *crypt, const PGresult *res, int row)
 {
 	Span payload = pgcol_span(res, row, DLQ_PAYLOAD);
 	Buf failed_at = {0};
@@ -63,10 +64,7 @@ append_dead_letter(Buf *out, const PGresult *res, int row)
 	append_text(out, "consumerGroup", res, row, DLQ_GROUP);
 	append_text(out, "errorMessage", res, row, DLQ_ERROR);
 	buf_printf(out, ",\"retryCount\":%d,\"data\":", pgcol_int(res, row, DLQ_RETRY_COUNT));
-	if (payload.len > 0)
-		buf_append(out, payload.ptr, payload.len);
-	else
-		buf_append_str(out, "null");
+	crypt_render(crypt, pgcol_int(res, row, DLQ_FLAGS), payload, out);
 	append_text(out, "producerSub", res, row, DLQ_PRODUCER_SUB);
 	pgtime_format(&failed_at, pgcol_int64(res, row, DLQ_FAILED_AT), 3);
 	buf_printf(out, ",\"createdAt\":\"%.*s\",\"failedAt\":\"%.*s\"}", (int) failed_at.len,
@@ -90,7 +88,7 @@ on_dead_letters(DbCall *call, PGresult *res, const DbError *error)
 	for (int row = 0; row < PQntuples(res); row++)
 	{
 		buf_append_str(&body, row ? "," : "");
-		append_dead_letter(&body, res, row);
+		append_dead_letter(&body, req->worker->crypt, res, row);
 	}
 	buf_printf(&body, "],\"pagination\":{\"limit\":%d,\"offset\":%d},\"total\":%d}", page.limit,
 			   page.offset, PQntuples(res));

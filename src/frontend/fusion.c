@@ -7,6 +7,7 @@
 #include "buf.h"
 #include "clock.h"
 #include "conf.h"
+#include "crypt.h"
 #include "db.h"
 #include "frame.h"
 #include "hash.h"
@@ -25,6 +26,8 @@
 #define BUNDLE_MAX_SEGMENTS 128				 /* of one call */
 #define BUNDLE_MAX_RAW (2 * SEGMENT_MAX_RAW) /* checked before the last one is added */
 #define SLOW_CALL_MS 100
+#define ENCRYPTED_MS 60000
+#define ENCRYPTED_MAX 1000
 #define MISSING_MAX 5 /* times in a row that a partition vanished after it was created */
 
 typedef enum GatherState
@@ -41,6 +44,7 @@ typedef struct Gather
 	UT_hash_handle hh;
 	struct Gather *prev, *next; /* in the list of its state */
 	GatherState state;
+	bool encrypt;	  /* the queue is encrypted */
 	bool alone;		  /* a bundle failed: find out whether this one is to blame */
 	int missing;	  /* answers "missing" in a row */
 	int64_t deadline; /* of the turned away, monotonic milliseconds */
@@ -54,6 +58,14 @@ typedef struct Gather
 	char key[];
 } Gather;
 
+/* A queue that turned out to be encrypted. */
+typedef struct EncryptedQueue
+{
+	UT_hash_handle hh;
+	int64_t until; /* monotonic milliseconds: then it is forgotten */
+	char key[];	   /* as that of a gather, up to the queue's name */
+} EncryptedQueue;
+
 struct Fusion
 {
 	struct Worker *worker;
@@ -65,6 +77,7 @@ struct Fusion
 	int n_flying;		   /* segments in calls of the push lane */
 	int64_t flying_frames; /* messages in these */
 	int64_t last_sent;	   /* to that lane, monotonic milliseconds */
+	EncryptedQueue *encrypted;
 	ZSTD_CCtx *cctx;
 	Buf raw, blob, hashes; /* of the segment being packed */
 };
@@ -79,6 +92,52 @@ typedef struct Bundle
 	Gather *gathers[BUNDLE_MAX_SEGMENTS];
 } Bundle;
 
+/* --- encrypted queues ----------------------------------------------------- */
+
+/*
+ * Whether a queue is encrypted is for the database to say, by refusing clear
+ * text.  Remembering it for a while spares each segment that first try.
+ */
+static bool
+known_as_encrypted(const Fusion *fusion, const Gather *gather)
+{
+	EncryptedQueue *queue;
+
+	HASH_FIND(hh, fusion->encrypted, gather->key, 16 + gather->queue.len, queue);
+	return queue != NULL;
+}
+
+static void
+remember_encrypted(Fusion *fusion, const Gather *gather)
+{
+	size_t len = 16 + gather->queue.len;
+	EncryptedQueue *queue;
+
+	if (known_as_encrypted(fusion, gather) || HASH_COUNT(fusion->encrypted) >= ENCRYPTED_MAX)
+		return;
+	queue = calloc(1, sizeof(*queue) + len);
+	if (queue == NULL)
+		abort();
+	memcpy(queue->key, gather->key, len);
+	queue->until = clock_ms() + ENCRYPTED_MS;
+	HASH_ADD_KEYPTR(hh, fusion->encrypted, queue->key, len, queue);
+}
+
+/* The hash table keeps the order in which they were added. */
+static void
+forget_encrypted(Fusion *fusion, int64_t until)
+{
+	EncryptedQueue *queue, *next;
+
+	HASH_ITER (hh, fusion->encrypted, queue, next)
+	{
+		if (queue->until >= until)
+			break;
+		HASH_DEL(fusion->encrypted, queue);
+		free(queue);
+	}
+}
+
 Fusion *
 fusion_new(struct Worker *worker)
 {
@@ -92,6 +151,7 @@ fusion_new(struct Worker *worker)
 void
 fusion_free(Fusion *fusion)
 {
+	forget_encrypted(fusion, INT64_MAX);
 	ZSTD_freeCCtx(fusion->cctx);
 	buf_free(&fusion->raw);
 	buf_free(&fusion->blob);
@@ -132,6 +192,7 @@ gather_find_or_create(Fusion *fusion, const Uuid *tenant, Span queue, Span parti
 	fresh->queue = (Span){fresh->key + 16, queue.len};
 	fresh->partition = (Span){fresh->key + 17 + queue.len, partition.len};
 	fresh->tail = &fresh->head;
+	fresh->encrypt = known_as_encrypted(fusion, fresh);
 	HASH_ADD_KEYPTR(hh, fusion->gathers, fresh->key, len, fresh);
 	return fresh;
 }
@@ -264,14 +325,32 @@ static Frame
 item_frame(const PushItem *item)
 {
 	assert(item != NULL);
-	return (Frame){.message_id = item->message_id.bytes,
+	return (Frame){.flags = item->envelope ? FRAME_ENCRYPTED : 0,
+				   .message_id = item->message_id.bytes,
 				   .transaction_id = item->transaction_id,
-				   .payload = item->payload};
+				   .payload =
+					   item->envelope ? (Span){item->envelope, item->envelope_len} : item->payload};
+}
+
+/* A message that comes back into the gathering is not encrypted again. */
+static bool
+seal_item(Fusion *fusion, PushItem *item)
+{
+	Buf envelope = {0};
+
+	if (item->envelope == NULL && crypt_seal(fusion->worker->crypt, item->payload, &envelope))
+	{
+		item->envelope = envelope.data;
+		item->envelope_len = envelope.len;
+	}
+	else
+		buf_free(&envelope);
+	return item->envelope != NULL;
 }
 
 /* Moves the messages of the next segment into flight, up to the caps. */
 static size_t
-take_segment(Gather *gather)
+take_segment(Fusion *fusion, Gather *gather)
 {
 	HashIndex index;
 	PushItem *item;
@@ -287,10 +366,19 @@ take_segment(Gather *gather)
 	hash_index_init(&index, (size_t) n);
 	while ((item = gather->head) != NULL && gather->n_flight < n)
 	{
-		Frame frame = item_frame(item);
-		size_t size = frame_size(&frame);
+		Frame frame;
+		size_t size;
 		int64_t leader;
 
+		if (gather->encrypt && !seal_item(fusion, item))
+		{
+			gather->head = item->next;
+			gather->n_gathered--;
+			fail_item(item, 503, "out of memory");
+			continue;
+		}
+		frame = item_frame(item);
+		size = frame_size(&frame);
 		if (raw > 0 && raw + size > SEGMENT_MAX_RAW)
 			break;
 		gather->head = item->next;
@@ -404,6 +492,22 @@ segment_duplicate(Gather *gather, const PGresult *res, int row)
 		return_flight(gather);
 }
 
+/* The queue is encrypted and the segment in flight holds clear text. */
+static void
+segment_in_clear(Fusion *fusion, Gather *gather)
+{
+	if (fusion->worker->crypt == NULL)
+		fail_flight(gather, 400, "the queue is encrypted and this server has no key");
+	else if (gather->encrypt)
+		fail_flight(gather, 500, "the database took encrypted messages for clear text");
+	else
+	{
+		gather->encrypt = true;
+		remember_encrypted(fusion, gather);
+		return_flight(gather);
+	}
+}
+
 static void
 on_provisioned(DbCall *call, PGresult *res, const DbError *error)
 {
@@ -470,6 +574,8 @@ segment_verdict(Fusion *fusion, Gather *gather, const PGresult *res, int row)
 	}
 	else if (span_equals(status, SPAN_LITERAL("duplicate")))
 		segment_duplicate(gather, res, row);
+	else if (span_equals(status, SPAN_LITERAL("clear")))
+		segment_in_clear(fusion, gather);
 	else if (span_equals(status, SPAN_LITERAL("invalid")))
 	{
 		char *text =
@@ -570,7 +676,14 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 			break;
 		gather_leave_list(fusion, list, gather);
 		gather->state = GATHER_IN_FLIGHT;
-		raw = take_segment(gather);
+		raw = take_segment(fusion, gather);
+		if (gather->n_flight == 0)
+		{
+			free(gather->flight);
+			gather->flight = NULL;
+			gather_next(fusion, gather);
+			continue;
+		}
 		if (!pack_segment(fusion, gather, raw))
 		{
 			fail_flight(gather, 503, "out of memory");
@@ -645,6 +758,7 @@ fusion_tick(Fusion *fusion)
 {
 	int64_t now = clock_ms();
 
+	forget_encrypted(fusion, now);
 	/* They were turned away in this order, all with the same time limit. */
 	while (fusion->turned_away && fusion->turned_away->deadline < now)
 	{

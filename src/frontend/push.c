@@ -42,7 +42,10 @@ static void
 push_request_free(PushRequest *push)
 {
 	for (size_t i = 0; i < push->n; i++)
+	{
 		free(push->entries[i].item.error);
+		free(push->entries[i].item.envelope);
+	}
 	free(push->entries);
 	buf_free(&push->strings);
 	free(push);

@@ -9,6 +9,7 @@
 
 #include "ack.h"
 #include "clock.h"
+#include "crypt.h"
 #include "fusion.h"
 #include "log.h"
 #include "pop.h"
@@ -208,6 +209,7 @@ close_worker(Worker *worker)
 		http_run(worker->http); /* what is read now is answered at once */
 	http_stop(worker->http);
 	fusion_free(worker->fusion);
+	crypt_free(worker->crypt);
 	pops_free(worker->pops);
 	acks_free(worker->acks);
 	db_free(worker->db);
@@ -267,6 +269,9 @@ open_worker(Worker *worker, int id, const struct Conf *conf, int listen_fd)
 	event_add(worker->hint_event, NULL);
 	worker->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, worker);
 	event_add(worker->tick, &tick);
+	worker->crypt = conf->has_crypt_key ? crypt_new(conf->crypt_key) : NULL;
+	if (conf->has_crypt_key && worker->crypt == NULL)
+		return false;
 	worker->fusion = fusion_new(worker);
 	worker->pops = pops_new(worker);
 	worker->acks = acks_new(worker);

@@ -47,6 +47,7 @@ typedef struct Worker
 	struct Fusion *fusion; /* pushes */
 	struct Pops *pops;
 	struct Acks *acks;
+	struct Crypt *crypt; /* NULL: no key */
 	Metrics metrics;
 	int64_t parked_report_at; /* monotonic milliseconds */
 	bool parked_reported;	  /* the last report was not empty */
