@@ -27,8 +27,8 @@
 #define BUNDLE_MAX_RAW (2 * SEGMENT_MAX_RAW) /* checked before the last one is added */
 #define SLOW_CALL_MS 100
 #define ENCRYPTED_MS 60000
-#define ENCRYPTED_MAX 1000
-#define MISSING_MAX 5 /* times in a row that a partition vanished after it was created */
+#define ENCRYPTED_SLOTS 256 /* by the first byte of the hash */
+#define MISSING_MAX 5		/* times in a row that a partition vanished after it was created */
 
 typedef enum GatherState
 {
@@ -61,9 +61,8 @@ typedef struct Gather
 /* A queue that turned out to be encrypted. */
 typedef struct EncryptedQueue
 {
-	UT_hash_handle hh;
-	int64_t until; /* monotonic milliseconds: then it is forgotten */
-	char key[];	   /* as that of a gather, up to the queue's name */
+	uint8_t hash[HASH_SIZE]; /* of tenant and name */
+	int64_t until;			 /* monotonic milliseconds */
 } EncryptedQueue;
 
 struct Fusion
@@ -77,7 +76,7 @@ struct Fusion
 	int n_flying;		   /* segments in calls of the push lane */
 	int64_t flying_frames; /* messages in these */
 	int64_t last_sent;	   /* to that lane, monotonic milliseconds */
-	EncryptedQueue *encrypted;
+	EncryptedQueue encrypted[ENCRYPTED_SLOTS];
 	ZSTD_CCtx *cctx;
 	Buf raw, blob, hashes; /* of the segment being packed */
 };
@@ -98,44 +97,30 @@ typedef struct Bundle
  * Whether a queue is encrypted is for the database to say, by refusing clear
  * text.  Remembering it for a while spares each segment that first try.
  */
-static bool
-known_as_encrypted(const Fusion *fusion, const Gather *gather)
+static EncryptedQueue *
+encrypted_slot(Fusion *fusion, const Gather *gather, uint8_t hash[HASH_SIZE])
 {
-	EncryptedQueue *queue;
+	transaction_hash(gather->key, 16 + gather->queue.len, hash);
+	return &fusion->encrypted[hash[0]];
+}
 
-	HASH_FIND(hh, fusion->encrypted, gather->key, 16 + gather->queue.len, queue);
-	return queue != NULL;
+static bool
+known_as_encrypted(Fusion *fusion, const Gather *gather)
+{
+	uint8_t hash[HASH_SIZE];
+	const EncryptedQueue *slot = encrypted_slot(fusion, gather, hash);
+
+	return memcmp(slot->hash, hash, HASH_SIZE) == 0 && slot->until > clock_ms();
 }
 
 static void
 remember_encrypted(Fusion *fusion, const Gather *gather)
 {
-	size_t len = 16 + gather->queue.len;
-	EncryptedQueue *queue;
+	uint8_t hash[HASH_SIZE];
+	EncryptedQueue *slot = encrypted_slot(fusion, gather, hash);
 
-	if (known_as_encrypted(fusion, gather) || HASH_COUNT(fusion->encrypted) >= ENCRYPTED_MAX)
-		return;
-	queue = calloc(1, sizeof(*queue) + len);
-	if (queue == NULL)
-		abort();
-	memcpy(queue->key, gather->key, len);
-	queue->until = clock_ms() + ENCRYPTED_MS;
-	HASH_ADD_KEYPTR(hh, fusion->encrypted, queue->key, len, queue);
-}
-
-/* The hash table keeps the order in which they were added. */
-static void
-forget_encrypted(Fusion *fusion, int64_t until)
-{
-	EncryptedQueue *queue, *next;
-
-	HASH_ITER (hh, fusion->encrypted, queue, next)
-	{
-		if (queue->until >= until)
-			break;
-		HASH_DEL(fusion->encrypted, queue);
-		free(queue);
-	}
+	memcpy(slot->hash, hash, HASH_SIZE);
+	slot->until = clock_ms() + ENCRYPTED_MS;
 }
 
 Fusion *
@@ -151,7 +136,6 @@ fusion_new(struct Worker *worker)
 void
 fusion_free(Fusion *fusion)
 {
-	forget_encrypted(fusion, INT64_MAX);
 	ZSTD_freeCCtx(fusion->cctx);
 	buf_free(&fusion->raw);
 	buf_free(&fusion->blob);
@@ -758,7 +742,6 @@ fusion_tick(Fusion *fusion)
 {
 	int64_t now = clock_ms();
 
-	forget_encrypted(fusion, now);
 	/* They were turned away in this order, all with the same time limit. */
 	while (fusion->turned_away && fusion->turned_away->deadline < now)
 	{
