@@ -20,23 +20,16 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
 #include "common/pg_prng.h"
-#include "executor/tuptable.h"
 #include "fmgr.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
-#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 #if PG_VERSION_NUM >= 160000
@@ -46,21 +39,12 @@
 #include "dedup_window.h"
 #include "function.h"
 #include "protocol.h"
+#include "rows.h"
 
 QUEEN_FUNCTION(log_maybe_duplicate);
 
 #define MIN_SLOTS 16
 #define MIN_REBUILD 65536
-
-/* Columns of log_txns; the first two are also those of its primary key. */
-enum
-{
-	TXNS_PARTITION_ID = 1,
-	TXNS_BASE_OFFSET,
-	TXNS_END_OFFSET,
-	TXNS_CREATED_AT,
-	TXNS_HASHES
-};
 
 typedef struct DedupWindow
 {
@@ -182,48 +166,36 @@ window_add(DedupWindow *window, const char *hashes, Size n)
 
 /* Reads the rows from offset "start" on that are not older than "since".  False: no room. */
 static bool
-window_read(DedupWindow *window, int64 start, TimestampTz since)
+window_read(DedupWindow *window, LogTable *txns, int64 start, TimestampTz since)
 {
-	Relation txns = table_open(source_relid, AccessShareLock);
-	Relation pkey =
-		index_open(get_relname_relid("log_txns_pkey", RelationGetNamespace(txns)), AccessShareLock);
-	TupleTableSlot *slot = table_slot_create(txns, NULL);
+	TupleTableSlot *row = row_slot(txns);
 	ScanKeyData keys[2];
 	IndexScanDesc scan;
 	bool fits = true;
 
-	ScanKeyInit(&keys[0], TXNS_PARTITION_ID, BTEqualStrategyNumber, F_UUID_EQ,
-				UUIDPGetDatum(&window->partition_id));
-	ScanKeyInit(&keys[1], TXNS_BASE_OFFSET, BTGreaterEqualStrategyNumber, F_INT8GE,
-				Int64GetDatum(start));
-#if PG_VERSION_NUM >= 180000
-	scan = index_beginscan(txns, pkey, GetActiveSnapshot(), NULL, lengthof(keys), 0);
-#else
-	scan = index_beginscan(txns, pkey, GetActiveSnapshot(), lengthof(keys), 0);
-#endif
-	index_rescan(scan, keys, lengthof(keys), NULL, 0);
-	while (fits && index_getnext_slot(scan, BackwardScanDirection, slot))
+	row_key(&keys[0], txns, TXNS_BY_OFFSET, 1, BTEqualStrategyNumber,
+			UUIDPGetDatum(&window->partition_id));
+	row_key(&keys[1], txns, TXNS_BY_OFFSET, 2, BTGreaterEqualStrategyNumber, Int64GetDatum(start));
+	scan = row_scan(txns, TXNS_BY_OFFSET, keys, lengthof(keys));
+	while (fits && index_getnext_slot(scan, BackwardScanDirection, row))
 	{
-		bool isnull;
 		Datum stored;
 		bytea *hashes;
 
 		CHECK_FOR_INTERRUPTS();
-		if (DatumGetTimestampTz(slot_getattr(slot, TXNS_CREATED_AT, &isnull)) < since)
+		if (DatumGetTimestampTz(row_value(txns, row, TXNS_CREATED_AT)) < since)
 		{
 			window->covered_from = since;
 			break;
 		}
-		stored = slot_getattr(slot, TXNS_HASHES, &isnull);
+		stored = row_value(txns, row, TXNS_HASHES);
 		hashes = DatumGetByteaPP(stored);
 		fits = window_add(window, VARDATA_ANY(hashes), VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE);
 		if (hashes != (bytea *) DatumGetPointer(stored))
 			pfree(hashes);
 	}
 	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	index_close(pkey, AccessShareLock);
-	table_close(txns, AccessShareLock);
+	ExecDropSingleTupleTableSlot(row);
 	return fits;
 }
 
@@ -347,19 +319,22 @@ log_maybe_duplicate(PG_FUNCTION_ARGS)
 	TimestampTz since = PG_GETARG_TIMESTAMPTZ(3);
 	bytea *hashes = PG_GETARG_BYTEA_PP(4);
 	Size n = VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
-	Oid relid = get_relname_relid("log_txns", get_namespace_oid("queen", false));
+	LogTable *txns = log_table_open(TXNS, AccessShareLock);
 	DedupWindow *window;
 	bool afresh;
+	bool fits;
 
 	if (windows == NULL)
 		start_up();
-	if (relid != source_relid)
+	if (RelationGetRelid(txns->rel) != source_relid)
 		forget_all();
-	source_relid = relid;
+	source_relid = RelationGetRelid(txns->rel);
 
 	window = window_open(partition_id, last_offset, since);
 	afresh = window->verified < 0;
-	if (!window_read(window, Max(window->verified + 1, txns_start), since))
+	fits = window_read(window, txns, Max(window->verified + 1, txns_start), since);
+	log_table_close(txns);
+	if (!fits)
 	{
 		window_forget(window);
 		PG_RETURN_BOOL(true);
