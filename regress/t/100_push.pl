@@ -223,6 +223,15 @@ for my $field (qw(queue partition transactionId))
 refused('{"items":[{"queue":"bad","payload":1,"pay\u006coad":2}]}', 'items[0].payload appears twice', 'payload twice');
 is($queen->sql(q{SELECT count(*) FROM queen.queues WHERE name = 'bad'}), 0, 'a refused request leaves nothing');
 
+# As many items as the limit allows: the last one is read, one more is not.
+{
+    my $bad = '{"items":[' . ('{"queue":"bad","payload":1},' x 499999) . '{}';
+    refused("$bad]}", 'items[499999].queue is required', '500,000 items');
+    refused("$bad,{}]}", 'items[499999].queue is required', 'and the first fault counts');
+    $bad =~ s/\{\}$/{"queue":"bad","payload":1},{}/;
+    refused("$bad]}", 'items has more than 500000 elements', 'one item more');
+}
+
 # Size.
 {
     my $big = '"' . 'x' x (9 * 1024 * 1024) . '"';

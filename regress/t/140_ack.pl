@@ -171,6 +171,12 @@ is(cursor('dlq'), '0|-|0', 'passes the message');
     $refused->('/api/v1/ack/batch', '{"acknowledgments":[],"acknowledgments":[]}', 'acknowledgments appears twice', 'two arrays');
     $refused->('/api/v1/ack/batch', { acknowledgments => [], consumerGroup => 'g' x 256 },
         'consumerGroup is longer than 255 characters', 'a long group');
+
+    my $many = '{},' x 99999 . '{}';
+    my $answer = $web->post('/api/v1/ack/batch', qq({"acknowledgments":[$many]}));
+    is(() = $answer->{body} =~ /transactionId is required/g, 100000, '100,000 acknowledgments');
+    $refused->('/api/v1/ack/batch', qq({"acknowledgments":[$many,{}]}),
+        'acknowledgments has more than 100000 elements', 'one more');
 }
 
 # A batch: the lowest negative signal acts.

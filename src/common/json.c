@@ -7,6 +7,7 @@
  */
 #include "json.h"
 
+#include "hex.h"
 #include "utf8.h"
 
 #include <limits.h>
@@ -76,17 +77,11 @@ unicode_escape(const char *p, const char *end)
 		return -1;
 	for (int i = 2; i < 6; i++)
 	{
-		char c = p[i];
+		int digit = hex_digit(p[i]);
 
-		unit <<= 4;
-		if (c >= '0' && c <= '9')
-			unit |= c - '0';
-		else if (c >= 'a' && c <= 'f')
-			unit |= c - 'a' + 10;
-		else if (c >= 'A' && c <= 'F')
-			unit |= c - 'A' + 10;
-		else
+		if (digit < 0)
 			return -1;
+		unit = unit << 4 | digit;
 	}
 	return unit;
 }

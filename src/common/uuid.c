@@ -7,6 +7,8 @@
  */
 #include "uuid.h"
 
+#include "hex.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -130,18 +132,6 @@ uuid_format(const Uuid *uuid, char *out)
 	}
 }
 
-static int
-hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 bool
 uuid_parse(const char *text, size_t len, Uuid *out)
 {
@@ -156,8 +146,8 @@ uuid_parse(const char *text, size_t len, Uuid *out)
 
 		if (hyphen_before(i) && *text++ != '-')
 			return false;
-		high = hex_value(*text++);
-		low = hex_value(*text++);
+		high = hex_digit(*text++);
+		low = hex_digit(*text++);
 		if (high < 0 || low < 0)
 			return false;
 		uuid.bytes[i] = (uint8_t) (high << 4 | low);

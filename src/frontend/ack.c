@@ -8,10 +8,10 @@
  */
 #include "ack.h"
 
+#include "body.h"
 #include "clock.h"
 #include "conf.h"
 #include "db.h"
-#include "json.h"
 #include "names.h"
 #include "pop.h"
 #include "protocol.h"
@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#define ENVELOPE_DEPTH 64
 #define ITEMS_MAX 100000
 #define BUNDLE_MAX_REQUESTS 64
 #define BUNDLE_MAX_ITEMS 10000 /* checked before the last request is added */
@@ -318,55 +317,17 @@ acks_dispatch(Acks *acks)
 
 /* --- reading the body ------------------------------------------------------ */
 
-typedef struct Parse
-{
-	AckRequest *ack;
-	JsonReader reader;
-	char error[160];
-} Parse;
-
-static bool
-parse_fail(Parse *p, const char *field, const char *what)
-{
-	snprintf(p->error, sizeof(p->error), "%s %s", field, what);
-	return false;
-}
-
-/* A string or null (absent).  A repeated member is an error. */
-static bool
-parse_text(Parse *p, const char *field, Span *out)
-{
-	Buf *strings = &p->ack->strings;
-	size_t start = strings->len;
-	JsonValue value;
-
-	if (out->ptr)
-		return parse_fail(p, field, "appears twice");
-	if (!json_value(&p->reader, &value))
-		return false;
-	if (value.type == JSON_NULL)
-		return true;
-	if (value.type != JSON_STRING)
-		return parse_fail(p, field, "must be a string");
-	*out = (Span){value.text.ptr + 1, value.text.len - 2};
-	if (value.escaped)
-	{
-		json_string_decode(&value, strings);
-		*out = (Span){strings->data + start, strings->len - start};
-	}
-	return true;
-}
-
 /* PostgreSQL's text cannot hold NUL; only an escape brings one, so the text is ours to change. */
 static bool
-parse_error_text(Parse *p, Span *out)
+parse_error_text(Body *body, Span *out)
 {
-	size_t start = p->ack->strings.len;
+	Buf *strings = body->strings;
+	size_t start = strings->len;
 	char *nul;
 
-	if (!parse_text(p, "error", out))
+	if (!body_text(body, "error", true, out))
 		return false;
-	while ((nul = memchr(p->ack->strings.data + start, '\0', p->ack->strings.len - start)) != NULL)
+	while ((nul = memchr(strings->data + start, '\0', strings->len - start)) != NULL)
 		*nul = ' ';
 	return true;
 }
@@ -411,93 +372,101 @@ new_item(AckRequest *ack)
 
 /* Members of one acknowledgement. */
 static bool
-parse_item(Parse *p, AckItem *item)
+parse_item(Body *body, AckItem *item)
 {
 	JsonValue key, ignored;
 	Span status = {NULL, 0};
 
 	if (item == NULL)
-	{
-		snprintf(p->error, sizeof(p->error), "more than %d acknowledgments, or out of memory",
-				 ITEMS_MAX);
+		return body_out_of_memory(body);
+	if (!json_enter_object(&body->reader))
 		return false;
-	}
-	if (!json_enter_object(&p->reader))
-		return false;
-	while (json_next_key(&p->reader, &key))
+	while (json_next_key(&body->reader, &key))
 	{
 		bool ok;
 
 		if (json_string_equals(&key, "transactionId"))
-			ok = parse_text(p, "transactionId", &item->transaction_id);
+			ok = body_text(body, "transactionId", true, &item->transaction_id);
 		else if (json_string_equals(&key, "partitionId"))
-			ok = parse_text(p, "partitionId", &item->partition_text);
+			ok = body_text(body, "partitionId", true, &item->partition_text);
 		else if (json_string_equals(&key, "leaseId"))
-			ok = parse_text(p, "leaseId", &item->lease_text);
+			ok = body_text(body, "leaseId", true, &item->lease_text);
 		else if (json_string_equals(&key, "error"))
-			ok = parse_error_text(p, &item->error_text);
+			ok = parse_error_text(body, &item->error_text);
 		else if (json_string_equals(&key, "consumerGroup"))
-			ok = parse_text(p, "consumerGroup", &item->group);
+			ok = body_text(body, "consumerGroup", true, &item->group);
 		else if (json_string_equals(&key, "status"))
 		{
-			ok = parse_text(p, "status", &status);
+			ok = body_text(body, "status", true, &status);
 			item->status = ok ? status_of(status) : ACK_FAILED;
 		}
 		else
-			ok = json_value(&p->reader, &ignored);
+			ok = json_value(&body->reader, &ignored);
 		if (!ok)
 			return false;
 	}
-	return p->reader.error == NULL;
+	return body->reader.error == NULL;
 }
 
 static bool
-parse_single(Parse *p)
+parse_single(Body *body, AckRequest *ack)
 {
-	AckItem *item = new_item(p->ack);
+	AckItem *item = new_item(ack);
 
-	if (!parse_item(p, item) || !json_end(&p->reader))
+	if (!parse_item(body, item) || !json_end(&body->reader))
 		return false;
-	p->ack->group = item->group;
+	ack->group = item->group;
 	if (item->transaction_id.len == 0)
-		return parse_fail(p, "transactionId", "is required");
+		return body_fail(body, "transactionId", "is required");
 	if (item->partition_text.len == 0)
-		return parse_fail(p, "partitionId", "is required");
+		return body_fail(body, "partitionId", "is required");
 	return true;
 }
 
 static bool
-parse_batch(Parse *p)
+parse_items(Body *body, AckRequest *ack)
+{
+	if (!json_enter_array(&body->reader))
+		return false;
+	while (json_next_element(&body->reader))
+	{
+		if (ack->n == ITEMS_MAX)
+			return body_too_many(body, "acknowledgments", ITEMS_MAX);
+		if (!parse_item(body, new_item(ack)))
+			return false;
+	}
+	return body->reader.error == NULL;
+}
+
+static bool
+parse_batch(Body *body, AckRequest *ack)
 {
 	JsonValue key, ignored;
 	bool seen = false;
 
-	if (!json_enter_object(&p->reader))
+	if (!json_enter_object(&body->reader))
 		return false;
-	while (json_next_key(&p->reader, &key))
+	while (json_next_key(&body->reader, &key))
 	{
 		if (json_string_equals(&key, "consumerGroup"))
 		{
-			if (!parse_text(p, "consumerGroup", &p->ack->group))
+			if (!body_text(body, "consumerGroup", true, &ack->group))
 				return false;
 		}
 		else if (json_string_equals(&key, "acknowledgments"))
 		{
 			if (seen)
-				return parse_fail(p, "acknowledgments", "appears twice");
+				return body_fail(body, "acknowledgments", "appears twice");
 			seen = true;
-			if (!json_enter_array(&p->reader))
+			if (!parse_items(body, ack))
 				return false;
-			while (json_next_element(&p->reader))
-				if (!parse_item(p, p->ack->n < ITEMS_MAX ? new_item(p->ack) : NULL))
-					return false;
 		}
-		else if (!json_value(&p->reader, &ignored))
+		else if (!json_value(&body->reader, &ignored))
 			return false;
 	}
-	if (!json_end(&p->reader))
+	if (!json_end(&body->reader))
 		return false;
-	return seen || parse_fail(p, "acknowledgments", "is required and must be an array");
+	return seen || body_fail(body, "acknowledgments", "is required and must be an array");
 }
 
 /* What can be decided without the database. */
@@ -523,37 +492,28 @@ check_item(AckItem *item)
 }
 
 static void
-handle(Request *req, bool (*parse)(Parse *p))
+handle(Request *req, bool (*parse)(Body *body, AckRequest *ack))
 {
 	AckRequest *ack = calloc(1, sizeof(*ack));
-	Parse p = {.ack = ack};
 	const char *why;
+	Body body;
 
 	req->ctx = ack;
 	req->on_done = on_done;
 	ack->req = req;
 	ack->acks = req->worker->acks;
 	metrics_add(&req->worker->metrics, METRIC_ACK_REQUESTS, 1);
-	if (!buf_reserve(&ack->strings, req->body.len + 1))
+	if (!body_begin(&body, req, &ack->strings) || !parse(&body, ack))
 	{
-		http_reply_error(req, 503, "out of memory");
-		return;
-	}
-	json_begin(&p.reader, req->body.data, req->body.len, ENVELOPE_DEPTH);
-	if (!parse(&p))
-	{
-		if (p.error[0] == '\0')
-			snprintf(p.error, sizeof(p.error), "bad body: %s at byte %zu", p.reader.error,
-					 (size_t) (p.reader.pos - p.reader.start));
-		http_reply_error(req, 400, p.error);
+		body_refuse(&body, req);
 		return;
 	}
 	if (ack->group.len == 0)
 		ack->group = span_of(QUEUE_MODE_GROUP);
 	if ((why = name_check(ack->group)) != NULL)
 	{
-		snprintf(p.error, sizeof(p.error), "consumerGroup %s", why);
-		http_reply_error(req, 400, p.error);
+		body_fail(&body, "consumerGroup", why);
+		body_refuse(&body, req);
 		return;
 	}
 	for (size_t i = 0; i < ack->n; i++)

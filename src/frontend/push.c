@@ -8,9 +8,9 @@
  */
 #include "push.h"
 
+#include "body.h"
 #include "hash.h"
 #include "hashindex.h"
-#include "json.h"
 #include "names.h"
 #include "protocol.h"
 #include "worker.h"
@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ENVELOPE_DEPTH 64
 #define ITEMS_MAX 500000
 
 typedef struct PushEntry
@@ -60,108 +59,60 @@ on_done(Request *req, bool delivered)
 
 /* --- reading the body ---------------------------------------------------- */
 
-typedef struct Parse
-{
-	PushRequest *push;
-	JsonReader reader;
-	char error[160];
-} Parse;
-
-static bool
-parse_fail(Parse *p, size_t index, const char *field, const char *what)
-{
-	snprintf(p->error, sizeof(p->error), "items[%zu].%s %s", index, field, what);
-	return false;
-}
-
-/* A string member, unescaped if need be.  A repeated member is an error. */
-static bool
-parse_string(Parse *p, size_t index, const char *field, Span *out)
-{
-	Buf *strings = &p->push->strings;
-	JsonValue value;
-	size_t start = strings->len;
-
-	if (out->ptr)
-		return parse_fail(p, index, field, "appears twice");
-	if (!json_value(&p->reader, &value))
-		return false;
-	if (value.type != JSON_STRING)
-		return parse_fail(p, index, field, "must be a string");
-	*out = (Span){value.text.ptr + 1, value.text.len - 2};
-	if (value.escaped)
-	{
-		json_string_decode(&value, strings);
-		*out = (Span){strings->data + start, strings->len - start};
-	}
-	return true;
-}
-
 /* The payload has a depth limit of its own, so it gets a reader of its own. */
 static bool
-parse_payload(Parse *p, size_t index, Span *out)
+parse_payload(Body *body, Span *out)
 {
 	JsonReader reader;
 	JsonValue value;
 
 	if (out->ptr)
-		return parse_fail(p, index, "payload", "appears twice");
-	json_begin(&reader, p->reader.pos, (size_t) (p->reader.end - p->reader.pos), JSON_MAX_DEPTH);
+		return body_fail(body, "payload", "appears twice");
+	json_begin(&reader, body->reader.pos, (size_t) (body->reader.end - body->reader.pos),
+			   JSON_MAX_DEPTH);
 	if (!json_value(&reader, &value))
-		p->reader.error = reader.error;
+		body->reader.error = reader.error;
 	else
 		*out = value.text;
-	p->reader.pos = reader.pos;
-	return p->reader.error == NULL;
+	body->reader.pos = reader.pos;
+	return body->reader.error == NULL;
 }
 
 static bool
-parse_null(Parse *p)
-{
-	JsonType type;
-	JsonValue value;
-
-	return json_peek(&p->reader, &type) && type == JSON_NULL && json_value(&p->reader, &value);
-}
-
-static bool
-parse_member(Parse *p, size_t index, PushEntry *entry, const JsonValue *key)
+parse_member(Body *body, PushEntry *entry, const JsonValue *key)
 {
 	JsonValue ignored;
 
 	if (json_string_equals(key, "payload"))
-		return parse_payload(p, index, &entry->item.payload);
+		return parse_payload(body, &entry->item.payload);
 	if (json_string_equals(key, "queue"))
-		return parse_string(p, index, "queue", &entry->queue);
+		return body_text(body, "queue", false, &entry->queue);
 	if (json_string_equals(key, "partition"))
-		return parse_string(p, index, "partition", &entry->partition);
+		return body_text(body, "partition", false, &entry->partition);
+	/* SDKs send null when there is none. */
 	if (json_string_equals(key, "transactionId"))
-	{
-		/* SDKs send null when there is none. */
-		return parse_null(p) ||
-			   parse_string(p, index, "transactionId", &entry->item.transaction_id);
-	}
-	return json_value(&p->reader, &ignored);
+		return body_text(body, "transactionId", true, &entry->item.transaction_id);
+	return json_value(&body->reader, &ignored);
 }
 
 static bool
-check_entry(Parse *p, size_t index, PushEntry *entry)
+check_entry(Body *body, PushEntry *entry)
 {
 	const char *why;
 
 	if (entry->queue.ptr == NULL)
-		return parse_fail(p, index, "queue", "is required");
+		return body_fail(body, "queue", "is required");
 	if (entry->item.payload.ptr == NULL)
-		return parse_fail(p, index, "payload", "is required");
+		return body_fail(body, "payload", "is required");
 	if (entry->partition.ptr == NULL)
 		entry->partition = span_of(DEFAULT_PARTITION);
 	if ((why = queue_name_check(entry->queue)) != NULL)
-		return parse_fail(p, index, "queue", why);
+		return body_fail(body, "queue", why);
 	if ((why = name_check(entry->partition)) != NULL)
-		return parse_fail(p, index, "partition", why);
+		return body_fail(body, "partition", why);
 	if (entry->item.transaction_id.ptr &&
 		(why = transaction_id_check(entry->item.transaction_id)) != NULL)
-		return parse_fail(p, index, "transactionId", why);
+		return body_fail(body, "transactionId", why);
 	return true;
 }
 
@@ -187,62 +138,59 @@ new_entry(PushRequest *push)
 }
 
 static bool
-parse_items(Parse *p)
+parse_items(Body *body, PushRequest *push)
 {
-	if (!json_enter_array(&p->reader))
+	if (!json_enter_array(&body->reader))
 		return false;
-	while (json_next_element(&p->reader))
+	while (json_next_element(&body->reader))
 	{
-		size_t index = p->push->n;
-		PushEntry *entry = index < ITEMS_MAX ? new_entry(p->push) : NULL;
+		PushEntry *entry;
 		JsonValue key;
 
+		if (push->n == ITEMS_MAX)
+			return body_too_many(body, "items", ITEMS_MAX);
+		body->list = "items";
+		body->index = push->n;
+		entry = new_entry(push);
 		if (entry == NULL)
-		{
-			snprintf(p->error, sizeof(p->error), "more than %d items, or out of memory", ITEMS_MAX);
+			return body_out_of_memory(body);
+		if (!json_enter_object(&body->reader))
 			return false;
-		}
-		if (!json_enter_object(&p->reader))
-			return false;
-		while (json_next_key(&p->reader, &key))
-			if (!parse_member(p, index, entry, &key))
+		while (json_next_key(&body->reader, &key))
+			if (!parse_member(body, entry, &key))
 				return false;
-		if (p->reader.error || !check_entry(p, index, entry))
+		if (body->reader.error || !check_entry(body, entry))
 			return false;
+		body->list = NULL;
 	}
-	return p->reader.error == NULL;
+	return body->reader.error == NULL;
 }
 
 static bool
-parse_body(Parse *p)
+parse_body(Body *body, PushRequest *push)
 {
 	JsonValue key, ignored;
 	bool seen = false;
 
-	if (!json_enter_object(&p->reader))
+	if (!json_enter_object(&body->reader))
 		return false;
-	while (json_next_key(&p->reader, &key))
+	while (json_next_key(&body->reader, &key))
 	{
 		if (!json_string_equals(&key, "items"))
 		{
-			if (!json_value(&p->reader, &ignored))
+			if (!json_value(&body->reader, &ignored))
 				return false;
 			continue;
 		}
 		if (seen)
-		{
-			snprintf(p->error, sizeof(p->error), "items appears twice");
-			return false;
-		}
+			return body_fail(body, "items", "appears twice");
 		seen = true;
-		if (!parse_items(p))
+		if (!parse_items(body, push))
 			return false;
 	}
-	if (!json_end(&p->reader))
+	if (!json_end(&body->reader))
 		return false;
-	if (!seen)
-		snprintf(p->error, sizeof(p->error), "items is required and must be an array");
-	return seen;
+	return seen || body_fail(body, "items", "is required and must be an array");
 }
 
 /* --- duplicates inside the request --------------------------------------- */
@@ -370,24 +318,15 @@ void
 push_handler(Request *req)
 {
 	PushRequest *push = calloc(1, sizeof(*push));
-	Parse p = {.push = push};
+	Body body;
 
 	req->ctx = push;
 	req->on_done = on_done;
 	push->req = req;
 	metrics_add(&req->worker->metrics, METRIC_PUSH_REQUESTS, 1);
-	if (!buf_reserve(&push->strings, req->body.len + 1))
+	if (!body_begin(&body, req, &push->strings) || !parse_body(&body, push))
 	{
-		http_reply_error(req, 503, "out of memory");
-		return;
-	}
-	json_begin(&p.reader, req->body.data, req->body.len, ENVELOPE_DEPTH);
-	if (!parse_body(&p))
-	{
-		if (p.error[0] == '\0')
-			snprintf(p.error, sizeof(p.error), "bad body: %s at byte %zu", p.reader.error,
-					 (size_t) (p.reader.pos - p.reader.start));
-		http_reply_error(req, 400, p.error);
+		body_refuse(&body, req);
 		return;
 	}
 	link_duplicates(push);

@@ -4,19 +4,9 @@
  */
 #include "target.h"
 
-#include <stdlib.h>
+#include "hex.h"
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
+#include <stdlib.h>
 
 /* Decodes up to a byte in "stop"; returns where it stopped, or NULL at a bad escape. */
 static const char *
