@@ -52,7 +52,7 @@ BEGIN
     IF wanted OR used_at >= instant - age OR txns = max_rows THEN
         UPDATE queen.log_due AS d
            SET idle_since = CASE WHEN used_at >= instant - age THEN used_at ELSE instant END
-         WHERE d.partition_id = partition AND d.idle_since < instant - age;
+         WHERE d.partition_id = partition AND d.idle_since <= instant - age;
         RETURN 0;
     END IF;
     DELETE FROM queen.log_txns AS t WHERE t.partition_id = partition;
@@ -84,19 +84,10 @@ BEGIN
     PERFORM queen.log_guard();
     PERFORM queen.log_check_batch(max_rows);
     age := current_setting('queen.partition_cleanup_age')::interval;
-    SELECT p.id INTO target
-      FROM queen.log_due AS d
-      JOIN queen.log_partitions AS p ON p.id = d.partition_id
-     WHERE d.idle_since < instant - age
-     ORDER BY d.idle_since
-     LIMIT 1
-       FOR UPDATE OF p SKIP LOCKED;
-    IF FOUND THEN
-        RETURN QUERY
-        SELECT queen.log_clean_up(target, instant, age, max_rows), 0::bigint, 0::bigint, true;
-    ELSE
-        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, false;
-    END IF;
+    target := queen.log_take_due('idle_since', instant - age, 'UPDATE');
+    RETURN QUERY
+    SELECT CASE WHEN target IS NULL THEN 0 ELSE queen.log_clean_up(target, instant, age, max_rows)
+           END, 0::bigint, 0::bigint, target IS NOT NULL;
 END
 $$;
 COMMENT ON FUNCTION queen.partition_cleanup_step(int) IS

@@ -145,6 +145,27 @@ END;
 COMMENT ON FUNCTION queen.log_enlist(uuid[], bigint[], timestamptz[]) IS
     'Takes note of the segments that begin at bases and are stamped stamps where they are the first of a log or of a sidecar that was empty. The caller holds the partitions';
 
+-- A step takes the partition that has been due longest, of those that nobody holds.
+CREATE FUNCTION queen.log_take_due(due name, instant timestamptz, strength text) RETURNS uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    target uuid;
+BEGIN
+    EXECUTE format('SELECT p.id
+                      FROM queen.log_due AS d
+                      JOIN queen.log_partitions AS p ON p.id = d.partition_id
+                     WHERE d.%1$I <= $1
+                     ORDER BY d.%1$I
+                     LIMIT 1
+                       FOR %2$s OF p SKIP LOCKED', due, strength)
+       INTO target USING instant;
+    RETURN target;
+END
+$$;
+COMMENT ON FUNCTION queen.log_take_due(name, timestamptz, text) IS
+    'Locks (UPDATE or NO KEY UPDATE) the partition with the earliest time in this column of log_due, not after instant, and returns it; NULL when there is none that nobody holds';
+
 -- Somebody pushes to a busy partition nearly all the time, and passing over a row that is held
 -- would pass over it for good: its lock is waited for, briefly. The choice is random because some
 -- holders stay.
@@ -163,6 +184,24 @@ END
 $$;
 COMMENT ON FUNCTION queen.log_await_partition(uuid[]) IS
     'Locks one of these partitions, waiting at most 100 ms, and returns it; NULL when that failed';
+
+CREATE FUNCTION queen.log_await_due(due name, instant timestamptz) RETURNS uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    candidates uuid[];
+BEGIN
+    EXECUTE format('SELECT ARRAY(SELECT d.partition_id
+                                   FROM queen.log_due AS d
+                                  WHERE d.%1$I <= $1
+                                  ORDER BY d.%1$I
+                                  LIMIT 100)', due)
+       INTO candidates USING instant;
+    RETURN queen.log_await_partition(candidates);
+END
+$$;
+COMMENT ON FUNCTION queen.log_await_due(name, timestamptz) IS
+    'As log_take_due with NO KEY UPDATE, for when all that are due are held: waits for one of them, at most 100 ms';
 
 CREATE FUNCTION queen.log_check_batch(max_rows int) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

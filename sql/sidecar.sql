@@ -78,23 +78,11 @@ DECLARE
 BEGIN
     PERFORM queen.log_guard();
     PERFORM queen.log_check_batch(max_rows);
-    SELECT p.id INTO target
-      FROM queen.log_due AS d
-      JOIN queen.log_partitions AS p ON p.id = d.partition_id
-     WHERE d.purge_at <= instant
-     ORDER BY d.purge_at
-     LIMIT 1
-       FOR NO KEY UPDATE OF p SKIP LOCKED;
-    IF NOT FOUND THEN
-        target := queen.log_await_partition(
-            ARRAY(SELECT d.partition_id FROM queen.log_due AS d
-                   WHERE d.purge_at <= instant ORDER BY d.purge_at LIMIT 100));
-    END IF;
-    IF target IS NULL THEN
-        RETURN QUERY SELECT 0::bigint, 0::bigint, 0::bigint, false;
-    ELSE
-        RETURN QUERY SELECT r.*, true FROM queen.log_purge(target, instant, max_rows) AS r;
-    END IF;
+    target := coalesce(queen.log_take_due('purge_at', instant, 'NO KEY UPDATE'),
+                       queen.log_await_due('purge_at', instant));
+    RETURN QUERY
+    SELECT r.*, target IS NOT NULL
+      FROM queen.log_purge(target, instant, max_rows) AS r;
 END
 $$;
 COMMENT ON FUNCTION queen.sidecar_purge_step(int) IS
