@@ -400,8 +400,9 @@ BEGIN
                                target - ack.committed - (action IN ('bury', 'drop'))::int,
                                (action = 'charge')::int, (action = 'release')::int,
                                (action = 'bury')::int, (action = 'drop')::int);
-        IF released AND ack.last_offset > target THEN
-            PERFORM queen.stat_release(ack.queue_id);
+        IF released THEN
+            PERFORM queen.stat_lease_done(ack.queue_id, ack.partition_id, ack.consumer_group,
+                                          ack.last_offset > target);
         END IF;
 
         RETURN QUERY

@@ -91,7 +91,7 @@ BEGIN
                                     THEN c.attempt_count ELSE 0 END
      WHERE c.partition_id = place.partition_id AND c.consumer_group = place.consumer_group;
     IF batch_end IS NULL THEN
-        PERFORM queen.stat_release(queue_id);
+        PERFORM queen.stat_lease_done(queue_id, place.partition_id, place.consumer_group, true);
     END IF;
 END
 $$;

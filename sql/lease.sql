@@ -102,7 +102,8 @@ BEGIN
               FROM queen.log_partitions p
               JOIN queen.queues q ON q.id = p.queue_id
              WHERE p.id = lease.partition_id;
-            PERFORM queen.stat_release(queue_id);
+            PERFORM queen.stat_lease_done(queue_id, lease.partition_id, lease.consumer_group,
+                                          true);
         END IF;
         RETURN NEXT;
     END LOOP;

@@ -136,7 +136,8 @@ BEGIN
       INTO verdicts, woken
       FROM (SELECT c.*, queen.stat_push(c.queue_id, 1, counts[c.entry],
                                         queen.log_raw_size(blobs[c.entry]),
-                                        length(blobs[c.entry]), 0)
+                                        length(blobs[c.entry]), 0),
+                     queen.stat_written(c.queue_id, c.id)
               FROM allocated AS c
             OFFSET 0) AS a;
     IF woken THEN

@@ -217,6 +217,7 @@ BEGIN
            dedup_window_seconds = (o ->> 'dedupWindowSeconds')::int
      WHERE r.id = q.id
     RETURNING * INTO q;
+    PERFORM queen.stat_doubt(q.id);
     RETURN jsonb_build_object(
         'configured', true, 'queueId', q.id, 'partitionId', NULL, 'queue', q.name,
         'namespace', q.namespace, 'task', q.task, 'storage', 'segments',

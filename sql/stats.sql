@@ -25,10 +25,21 @@ LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.stat_lease(uuid, text, timestamptz) IS
     'Enters a lease, or its new end, into the schedule of the lease expiry worker';
 
-CREATE FUNCTION queen.stat_release(queue_id uuid) RETURNS void
+CREATE FUNCTION queen.stat_lease_done(queue_id uuid, partition_id uuid, consumer_group text,
+                                      more boolean) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.stat_release(uuid) IS
-    'Has the queue announced: a lease on it ended and messages wait behind the cursor';
+COMMENT ON FUNCTION queen.stat_lease_done(uuid, uuid, text, boolean) IS
+    'A lease was ended. more: messages wait behind the cursor; the queue is announced and pops find the partition. To be called while the cursor is locked';
+
+CREATE FUNCTION queen.stat_written(queue_id uuid, partition_id uuid) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_written(uuid, uuid) IS
+    'Messages were stored in a partition: pops of any partition of the queue find it';
+
+CREATE FUNCTION queen.stat_doubt(queue_id uuid) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_doubt(uuid) IS
+    'Cursors of the queue were moved back, leases ended by hand, or options changed that bear on delivery: pops search all its partitions again before they find nothing. To be called by whoever does so other than through the functions of the extension';
 
 CREATE FUNCTION queen.stat_retention(queue_id uuid, messages bigint) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';

@@ -28,6 +28,8 @@ int queen_wake_delay = 1;
 int queen_history_interval = 60;
 int queen_maintenance_batch = 1000;
 int queen_max_tracked_queues = 1024;
+int queen_worklist_size = 65536;
+int queen_worklist_check_interval = 300;
 int queen_wake_origin = 0;
 
 /* Read by the SQL steps, which see the values as text. */
@@ -99,6 +101,11 @@ static void
 define_step_settings(void)
 {
 	DefineCustomIntVariable(
+		"queen.worklist_check_interval",
+		"Time between two walks of a consumer group through a queue's partitions.",
+		"Finds partitions with work that are not remembered.", &queen_worklist_check_interval, 300,
+		1, 86400, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable(
 		"queen.wake_origin", "Number that this session's wake-up notifications carry.",
 		"A front end sets its own, so that it need not act on what it did itself.",
 		&queen_wake_origin, 0, 0, INT_MAX, PGC_USERSET, 0, NULL, NULL, NULL);
@@ -115,6 +122,20 @@ define_step_settings(void)
 							GUC_UNIT_S, NULL, NULL, NULL);
 }
 
+static void
+define_sizes(void)
+{
+	DefineCustomIntVariable("queen.max_tracked_queues", "Queues that are counted one by one.",
+							"Queues beyond this number are counted together.",
+							&queen_max_tracked_queues, 1024, 16, 1024 * 1024, PGC_POSTMASTER, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"queen.worklist_size",
+		"Partitions with work that are remembered, over all consumer groups.",
+		"One group has at most a quarter. Pops search the tables for what is not remembered.",
+		&queen_worklist_size, 65536, 64, 16 * 1024 * 1024, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+}
+
 void
 gucs_init(void)
 {
@@ -122,8 +143,5 @@ gucs_init(void)
 	define_intervals();
 	define_step_settings();
 	if (process_shared_preload_libraries_in_progress)
-		DefineCustomIntVariable("queen.max_tracked_queues", "Queues that are counted one by one.",
-								"Queues beyond this number are counted together.",
-								&queen_max_tracked_queues, 1024, 16, 1024 * 1024, PGC_POSTMASTER, 0,
-								NULL, NULL, NULL);
+		define_sizes();
 }

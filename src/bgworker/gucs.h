@@ -16,7 +16,9 @@ extern int queen_wake_delay;			 /* ms */
 extern int queen_history_interval;		 /* s */
 extern int queen_maintenance_batch;		 /* rows per step */
 extern int queen_max_tracked_queues;
-extern int queen_wake_origin; /* of this session; 0: none */
+extern int queen_worklist_size;			  /* partitions */
+extern int queen_worklist_check_interval; /* s */
+extern int queen_wake_origin;			  /* of this session; 0: none */
 
 extern void gucs_init(void);
 

@@ -25,6 +25,7 @@
 #include "shmem.h"
 #include "stats.h"
 #include "worker.h"
+#include "worklist.h"
 
 /* A worker in the middle of a step ends within milliseconds; the command itself waits no longer. */
 #define END_TIMEOUT_MS 5000
@@ -196,7 +197,10 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	else
 		run_alone(database, pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (drop)
+	{
 		stats_forget_database(oid);
+		worklist_forget_database(oid);
+	}
 }
 
 void

@@ -4,7 +4,8 @@
  *
  * The procedures call the functions in here while they work.  At commit the
  * counters go to shared memory, the queues with news to the wake worker, the
- * new leases to the lease expiry worker.  What a transaction or a savepoint
+ * new leases to the lease expiry worker, and what work_notes.c keeps to the
+ * work lists.  What a transaction or a savepoint
  * rolls back is dropped.
  *
  * All of it lives in the transaction's memory context, so that an abort has
@@ -23,15 +24,18 @@
 
 #include "function.h"
 #include "lease_inbox.h"
+#include "pending.h"
 #include "shmem.h"
 #include "stats.h"
 #include "wake.h"
+#include "work_notes.h"
+#include "worklist.h"
 
 QUEEN_FUNCTION(stat_push);
 QUEEN_FUNCTION(stat_pop);
 QUEEN_FUNCTION(stat_ack);
 QUEEN_FUNCTION(stat_lease);
-QUEEN_FUNCTION(stat_release);
+QUEEN_FUNCTION(stat_lease_done);
 QUEEN_FUNCTION(stat_retention);
 QUEEN_FUNCTION(stat_expired);
 
@@ -67,6 +71,7 @@ flush(void)
 	PendingQueue *queue;
 	slist_iter iter;
 
+	work_notes_finish(true); /* first: whoever is woken looks there */
 	hash_seq_init(&scan, pending_queues);
 	while ((queue = hash_seq_search(&scan)) != NULL)
 	{
@@ -95,6 +100,7 @@ at_transaction_end(XactEvent event, void *arg)
 			/* FALLTHROUGH */
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			work_notes_finish(false);
 			pending_queues = NULL;
 			slist_init(&pending_leases);
 			break;
@@ -166,9 +172,15 @@ at_savepoint_end(SubXactEvent event, SubTransactionId id, SubTransactionId paren
 		(event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB))
 		return;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
 		keep_counters(level);
+		work_notes_keep(level);
+	}
 	else
+	{
 		drop_counters(level);
+		work_notes_drop(level);
+	}
 	slist_foreach_modify(iter, &pending_leases)
 	{
 		PendingLease *lease = slist_container(PendingLease, node, iter.cur);
@@ -182,8 +194,8 @@ at_savepoint_end(SubXactEvent event, SubTransactionId id, SubTransactionId paren
 	}
 }
 
-static void
-start_pending(void)
+void
+pending_start(void)
 {
 	static bool registered = false;
 	HASHCTL info = {0};
@@ -207,8 +219,20 @@ start_pending(void)
 static PendingQueue *
 count(PG_FUNCTION_ARGS)
 {
-	start_pending();
+	pending_start();
 	return pending_queue(PG_GETARG_UUID_P(0), GetCurrentTransactionNestLevel());
+}
+
+void
+pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition, const char *group,
+				   Size group_len, bool more)
+{
+	if (queen_shared == NULL)
+		return;
+	pending_start();
+	if (more)
+		pending_queue(queue, GetCurrentTransactionNestLevel())->news = true;
+	note_lease_done(queue, worklist_group(group, group_len), partition, more);
 }
 
 /*
@@ -278,7 +302,7 @@ stat_lease(PG_FUNCTION_ARGS)
 
 	if (queen_shared == NULL)
 		PG_RETURN_VOID();
-	start_pending();
+	pending_start();
 	caller = MemoryContextSwitchTo(TopTransactionContext);
 	lease = palloc(sizeof(PendingLease));
 	lease->level = GetCurrentTransactionNestLevel();
@@ -291,13 +315,15 @@ stat_lease(PG_FUNCTION_ARGS)
 }
 
 /*
- * stat_release(queue_id uuid)
+ * stat_lease_done(queue_id uuid, partition_id uuid, consumer_group text, more bool)
  */
 Datum
-stat_release(PG_FUNCTION_ARGS)
+stat_lease_done(PG_FUNCTION_ARGS)
 {
-	if (queen_shared != NULL)
-		count(fcinfo)->news = true;
+	text *name = PG_GETARG_TEXT_PP(2);
+
+	pending_lease_done(PG_GETARG_UUID_P(0), PG_GETARG_UUID_P(1), VARDATA_ANY(name),
+					   VARSIZE_ANY_EXHDR(name), PG_GETARG_BOOL(3));
 	PG_RETURN_VOID();
 }
 

@@ -11,6 +11,7 @@
 
 #include "shmem.h"
 #include "stats.h"
+#include "worklist.h"
 
 QueenShared *queen_shared = NULL;
 
@@ -24,6 +25,7 @@ request_shmem(void)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(MAXALIGN(sizeof(QueenShared)));
 	RequestAddinShmemSpace(stats_shmem_size());
+	RequestAddinShmemSpace(worklist_shmem_size());
 	RequestNamedLWLockTranche("queen", 1);
 }
 
@@ -59,6 +61,7 @@ startup_shmem(void)
 			init_database(&queen_shared->databases[i], tranche);
 	}
 	stats_startup(tranche, found);
+	worklist_startup(tranche);
 	LWLockRelease(AddinShmemInitLock);
 }
 

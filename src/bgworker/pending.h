@@ -1,0 +1,19 @@
+/*
+ * pending.h
+ *		What a transaction has to report once it commits.
+ */
+#ifndef QUEEN_PENDING_H
+#define QUEEN_PENDING_H
+
+#include "postgres.h"
+
+#include "utils/uuid.h"
+
+/* A lease was ended; "more": messages wait behind the cursor, which is locked. */
+extern void pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition,
+							   const char *group, Size group_len, bool more);
+
+/* Makes sure that the current transaction's end is heard of. */
+extern void pending_start(void);
+
+#endif

@@ -1,0 +1,257 @@
+/*
+ * work_notes.c
+ *		What the current transaction will change in the work lists.
+ *
+ * One note per partition and group, the last one counts.  They live in the
+ * transaction's memory context, like what pending.c keeps.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "function.h"
+#include "pending.h"
+#include "shmem.h"
+#include "work_notes.h"
+#include "worklist.h"
+
+QUEEN_FUNCTION(stat_written);
+QUEEN_FUNCTION(stat_doubt);
+
+typedef enum NoteKind
+{
+	NOTE_WRITTEN, /* no group: all of the queue's */
+	NOTE_READY,
+	NOTE_LEASED,
+	NOTE_DONE,
+	NOTE_DOUBT /* no group, no partition */
+} NoteKind;
+
+typedef struct NoteKey
+{
+	pg_uuid_t queue;
+	pg_uuid_t partition;
+	uint64 group;
+	int64 level; /* of the savepoint */
+} NoteKey;
+
+typedef struct Note
+{
+	NoteKey key; /* hash key */
+	NoteKind kind;
+	bool taken;		   /* off the list */
+	TimestampTz until; /* of a lease */
+} Note;
+
+static HTAB *notes; /* NULL: none */
+
+static Note *
+note_at(const NoteKey *key)
+{
+	bool found;
+	Note *note = hash_search(notes, key, HASH_ENTER, &found);
+
+	if (!found)
+		note->taken = false;
+	return note;
+}
+
+/* A note of the current savepoint; NULL without shared memory. */
+static Note *
+take_note(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, NoteKind kind)
+{
+	NoteKey key;
+	Note *note;
+
+	if (queen_shared == NULL)
+		return NULL;
+	pending_start();
+	if (notes == NULL)
+	{
+		HASHCTL info = {.keysize = sizeof(NoteKey), .entrysize = sizeof(Note)};
+
+		info.hcxt = TopTransactionContext;
+		notes = hash_create("queen work notes", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	memset(&key, 0, sizeof(key));
+	key.queue = *queue;
+	key.group = group;
+	if (partition != NULL)
+		key.partition = *partition;
+	key.level = GetCurrentTransactionNestLevel();
+	note = note_at(&key);
+	note->kind = kind;
+	return note;
+}
+
+void
+note_written(const pg_uuid_t *queue, const pg_uuid_t *partition)
+{
+	take_note(queue, 0, partition, NOTE_WRITTEN);
+}
+
+void
+note_lease_done(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, bool more)
+{
+	take_note(queue, group, partition, more ? NOTE_READY : NOTE_DONE);
+}
+
+void
+note_leased(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, TimestampTz until,
+			bool taken)
+{
+	Note *note = take_note(queue, group, partition, NOTE_LEASED);
+
+	if (note == NULL)
+		return;
+	note->until = until;
+	note->taken |= taken;
+}
+
+void
+note_passed(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, bool more, bool taken)
+{
+	Note *note = take_note(queue, group, partition, more ? NOTE_READY : NOTE_DONE);
+
+	if (note != NULL)
+		note->taken |= taken;
+}
+
+void
+note_doubt(const pg_uuid_t *queue)
+{
+	take_note(queue, 0, NULL, NOTE_DOUBT);
+}
+
+int
+own_news(const pg_uuid_t *queue, uint64 group, pg_uuid_t **partitions)
+{
+	HASH_SEQ_STATUS scan;
+	Note *note;
+	int n = 0;
+
+	if (notes == NULL)
+		return 0;
+	*partitions = palloc(hash_get_num_entries(notes) * sizeof(pg_uuid_t));
+	hash_seq_init(&scan, notes);
+	while ((note = hash_seq_search(&scan)) != NULL)
+		if (memcmp(&note->key.queue, queue, sizeof(pg_uuid_t)) == 0 &&
+			(note->kind == NOTE_WRITTEN || (note->kind == NOTE_READY && note->key.group == group)))
+			(*partitions)[n++] = note->key.partition;
+	return n;
+}
+
+static void
+apply(const Note *note)
+{
+	const NoteKey *key = &note->key;
+
+	switch (note->kind)
+	{
+		case NOTE_WRITTEN:
+			worklist_written(&key->queue, &key->partition);
+			break;
+		case NOTE_READY:
+			worklist_ready(&key->queue, key->group, &key->partition);
+			break;
+		case NOTE_LEASED:
+			worklist_park(&key->queue, key->group, &key->partition, note->until, true);
+			break;
+		case NOTE_DONE:
+			worklist_lease_done(&key->queue, key->group, &key->partition);
+			break;
+		case NOTE_DOUBT:
+			worklist_doubt(&key->queue);
+			break;
+	}
+}
+
+static void
+give_back(const Note *note)
+{
+	if (note->taken)
+		worklist_ready(&note->key.queue, note->key.group, &note->key.partition);
+}
+
+void
+work_notes_finish(bool commit)
+{
+	HASH_SEQ_STATUS scan;
+	Note *note;
+
+	if (notes == NULL)
+		return;
+	hash_seq_init(&scan, notes);
+	while ((note = hash_seq_search(&scan)) != NULL)
+		if (commit)
+			apply(note);
+		else
+			give_back(note);
+	notes = NULL;
+}
+
+/* Gives to the parent what a released savepoint has noted. */
+void
+work_notes_keep(int level)
+{
+	HASH_SEQ_STATUS scan;
+	Note *note;
+
+	if (notes == NULL)
+		return;
+	hash_seq_init(&scan, notes);
+	while ((note = hash_seq_search(&scan)) != NULL)
+		if (note->key.level == level)
+		{
+			Note ended = *note;
+			Note *kept;
+
+			hash_search(notes, &ended.key, HASH_REMOVE, NULL);
+			ended.key.level--;
+			kept = note_at(&ended.key);
+			kept->kind = ended.kind;
+			kept->until = ended.until;
+			kept->taken |= ended.taken;
+		}
+}
+
+void
+work_notes_drop(int level)
+{
+	HASH_SEQ_STATUS scan;
+	Note *note;
+
+	if (notes == NULL)
+		return;
+	hash_seq_init(&scan, notes);
+	while ((note = hash_seq_search(&scan)) != NULL)
+		if (note->key.level >= level)
+		{
+			give_back(note);
+			hash_search(notes, &note->key, HASH_REMOVE, NULL);
+		}
+}
+
+/*
+ * stat_written(queue_id uuid, partition_id uuid)
+ */
+Datum
+stat_written(PG_FUNCTION_ARGS)
+{
+	note_written(PG_GETARG_UUID_P(0), PG_GETARG_UUID_P(1));
+	PG_RETURN_VOID();
+}
+
+/*
+ * stat_doubt(queue_id uuid)
+ */
+Datum
+stat_doubt(PG_FUNCTION_ARGS)
+{
+	note_doubt(PG_GETARG_UUID_P(0));
+	PG_RETURN_VOID();
+}
