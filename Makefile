@@ -71,6 +71,7 @@ demo:
 include regress/unit/unit.mk
 include regress/regress.mk
 include regress/load/load.mk
+include bench/bench.mk
 
 CHECK_DIR = $(CURDIR)/$(BUILD)/check
 PGXS_TEST = $(dir $(PGXS))../test

@@ -55,6 +55,9 @@ watch(Exchange *x, int op, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = x};
 
+	if (op == EPOLL_CTL_MOD && events == x->events)
+		return;
+	x->events = events;
 	if (epoll_ctl(x->epoll_fd, op, x->fd, &event) < 0)
 	{
 		perror("epoll_ctl");
@@ -158,7 +161,8 @@ parse_answer(Exchange *x)
 		return false;
 	head = (size_t) (end - x->in.data) + 4;
 	end[2] = '\0';
-	if (sscanf(x->in.data, "HTTP/1.1 %d", &x->status) != 1)
+	x->status = strncmp(x->in.data, "HTTP/1.1 ", 9) == 0 ? atoi(x->in.data + 9) : 0;
+	if (x->status == 0)
 	{
 		fprintf(stderr, "not an HTTP answer: %.80s\n", x->in.data);
 		exit(2);

@@ -20,8 +20,9 @@ typedef enum ExchangeEnd
 typedef struct Exchange
 {
 	int epoll_fd;
-	int port; /* on the loopback interface */
-	int fd;	  /* -1: not connected */
+	int port;		 /* on the loopback interface */
+	int fd;			 /* -1: not connected */
+	uint32_t events; /* that the socket is watched for */
 	bool busy;
 	Buf out;
 	size_t sent;
