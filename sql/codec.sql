@@ -27,6 +27,24 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_frame(bytea, int) IS
     'Decodes one message of a segment. frame counts from 0. Flags: 1 trace id present, 2 producer subject present, 4 payload encrypted. Raises XX001 when the blob is corrupt, 22023 when it has no such frame';
 
+CREATE FUNCTION queen.log_unpack(blob bytea, frames int, first int, last int)
+RETURNS TABLE (frame int, message_id uuid, trace_id uuid, transaction_id text, producer_sub text,
+               payload jsonb, payload_text text)
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_unpack(bytea, int, int, int) IS
+    'Messages first..last, counted from 0, of a segment of that many frames; no row when it is corrupt. Where jsonb cannot hold a payload it is NULL and payload_text is its text, else payload_text is NULL';
+
+CREATE FUNCTION queen.log_message_id() RETURNS uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_message_id() IS
+    'A new UUID of version 7; ascending within the session';
+
+CREATE FUNCTION queen.log_pack(message_ids uuid[], transaction_ids text[], payloads jsonb[],
+                               OUT frames int, OUT hashes bytea, OUT blob bytea)
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_pack(uuid[], text[], jsonb[]) IS
+    'A segment of the first messages, as many as it takes: up to 10,000 or 8 MiB, one at least. frames says how many. Raises 22023 for arrays of unequal length or with NULLs, a payload that is longer than 64 MiB or nested deeper than 512 levels, and a transaction id that is longer than 65,535 bytes';
+
 CREATE FUNCTION queen.log_message_ids(blob bytea) RETURNS uuid[]
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_message_ids(bytea) IS
@@ -74,6 +92,15 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION queen.log_valid_name(text) IS
     'Whether name may name a queue, a partition or a consumer group: at most 255 characters, no control characters; NULL for NULL. The caller refuses the empty name where it is not allowed';
+
+CREATE FUNCTION queen.log_valid_transaction_id(id text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT pg_catalog.octet_length(id) BETWEEN 1 AND 65535
+           AND id COLLATE "C" !~ '[\x01-\x1f\x7f]';
+END;
+COMMENT ON FUNCTION queen.log_valid_transaction_id(text) IS
+    'Whether id may be the transaction id of a message: 1 to 65,535 bytes, no control characters; NULL for NULL';
 
 CREATE FUNCTION queen.log_check_arrays(VARIADIC lengths int[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

@@ -41,6 +41,20 @@ GRANT EXECUTE ON FUNCTION
     queen.log_dlq
 TO queen_frontend;
 
+-- Exactly the API for applications; its helpers are not part of it.
+GRANT EXECUTE ON FUNCTION
+    queen.push,
+    queen.push_many,
+    queen.pop,
+    queen.ack,
+    queen.nack,
+    queen.renew,
+    queen.configure,
+    queen.delete_queue,
+    queen.lag,
+    queen.dead_letters
+TO queen_app;
+
 -- The statistics. A view reads tables with its owner's rights, but calls functions with the
 -- reader's.
 GRANT SELECT ON

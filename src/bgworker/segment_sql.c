@@ -8,12 +8,17 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/uuid.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
@@ -28,6 +33,7 @@
 
 QUEEN_FUNCTION(log_hash);
 QUEEN_FUNCTION(log_frame);
+QUEEN_FUNCTION(log_unpack);
 QUEEN_FUNCTION(log_message_ids);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
@@ -200,6 +206,114 @@ log_frame(PG_FUNCTION_ARGS)
 
 	tuple = heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls);
 	PG_RETURN_DATUM(HeapTupleGetDatum(tuple));
+}
+
+/*
+ * A payload as jsonb.  False when jsonb cannot hold it, whatever the reason:
+ * U+0000, a number out of its range, too many elements.  The savepoint takes
+ * back what the conversion had begun.
+ */
+static bool
+payload_jsonb(text *payload, Datum *result)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool converted = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		*result = DirectFunctionCall1(jsonb_in, CStringGetDatum(text_to_cstring(payload)));
+		ReleaseCurrentSubTransaction();
+		converted = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+		int category;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+		if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
+		{
+			MemoryContextSwitchTo(context);
+			CurrentResourceOwner = owner;
+			ReThrowError(error);
+		}
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return converted;
+}
+
+static void
+put_message(ReturnSetInfo *result, int number, const Frame *frame)
+{
+	text *payload = frame_text(frame->payload.len > 0 ? frame->payload : SPAN_LITERAL("null"));
+	Datum values[7];
+	bool nulls[7] = {false};
+
+	values[0] = Int32GetDatum(number);
+	values[1] = uuid_datum(frame->message_id);
+	nulls[2] = frame->trace_id == NULL;
+	if (!nulls[2])
+		values[2] = uuid_datum(frame->trace_id);
+	values[3] = PointerGetDatum(frame_text(frame->transaction_id));
+	nulls[4] = frame->producer_sub.ptr == NULL;
+	if (!nulls[4])
+		values[4] = PointerGetDatum(frame_text(frame->producer_sub));
+	nulls[5] = !payload_jsonb(payload, &values[5]);
+	nulls[6] = !nulls[5];
+	values[6] = PointerGetDatum(payload);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/*
+ * log_unpack(blob bytea, frames int, first int, last int) returns table (frame int,
+ *			  message_id uuid, trace_id uuid, transaction_id text, producer_sub text,
+ *			  payload jsonb, payload_text text)
+ *		No row for a corrupt segment.
+ */
+Datum
+log_unpack(PG_FUNCTION_ARGS)
+{
+	bytea *blob = PG_GETARG_BYTEA_PP(0);
+	int32 frames = PG_GETARG_INT32(1);
+	int32 first = PG_GETARG_INT32(2);
+	int32 last = PG_GETARG_INT32(3);
+	Segment segment;
+	FrameReader reader;
+	Frame frame;
+	MemoryContext scratch;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (segment_open(blob, &segment) != NULL || segment.frames != frames)
+	{
+		segment_close(&segment);
+		return (Datum) 0;
+	}
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "queen message", ALLOCSET_DEFAULT_SIZES);
+	frame_reader_init(&reader, segment.raw, segment.len);
+	for (int32 i = 0; i <= last && frame_next(&reader, &frame); i++)
+	{
+		MemoryContext caller;
+
+		if (i < first)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		caller = MemoryContextSwitchTo(scratch);
+		put_message((ReturnSetInfo *) fcinfo->resultinfo, i, &frame);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(scratch);
+	}
+	MemoryContextDelete(scratch);
+	segment_close(&segment);
+	return (Datum) 0;
 }
 
 /*
