@@ -45,11 +45,6 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_pack(uuid[], text[], jsonb[]) IS
     'A segment of the first messages, as many as it takes: up to 10,000 or 8 MiB, one at least. frames says how many. Raises 22023 for arrays of unequal length or with NULLs, a payload that is longer than 64 MiB or nested deeper than 512 levels, and a transaction id that is longer than 65,535 bytes';
 
-CREATE FUNCTION queen.log_message_ids(blob bytea) RETURNS uuid[]
-LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.log_message_ids(bytea) IS
-    'Message id of every frame of a segment, in frame order; NULL when the blob is corrupt';
-
 CREATE FUNCTION queen.log_segment_hashes(blob bytea) RETURNS bytea
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_segment_hashes(bytea) IS
@@ -60,20 +55,10 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_segment_error(bytea, int) IS
     'Says why blob is not a sound segment of that many frames; NULL when it is one';
 
-CREATE FUNCTION queen.log_hashes_distinct(hashes bytea) RETURNS boolean
-LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.log_hashes_distinct(bytea) IS
-    'Whether all 16-byte strides of hashes differ. Raises 22023 when the length is not a multiple of 16';
-
 CREATE FUNCTION queen.log_hashes_overlap(sorted bytea, hashes bytea) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE COST 100 AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_hashes_overlap(bytea, bytea) IS
     'Whether a 16-byte stride of hashes is one of sorted, whose strides ascend. Raises 22023 when a length is not a multiple of 16';
-
-CREATE FUNCTION queen.log_all_encrypted(blob bytea) RETURNS boolean
-LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.log_all_encrypted(bytea) IS
-    'Whether every message of a segment is flagged as encrypted; false for a corrupt segment';
 
 -- Not STRICT and with a parsed body: the planner inlines it into the query that calls it.
 CREATE FUNCTION queen.log_unnest_hashes(p bytea) RETURNS TABLE (idx int, h bytea)
@@ -86,10 +71,7 @@ COMMENT ON FUNCTION queen.log_unnest_hashes(bytea) IS
     'The 16-byte strides of p with their position, counted from 0; no rows for NULL';
 
 CREATE FUNCTION queen.log_valid_name(name text) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-BEGIN ATOMIC
-    SELECT pg_catalog.length(name) <= 255 AND name COLLATE "C" !~ '[\x01-\x1f\x7f]';
-END;
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_valid_name(text) IS
     'Whether name may name a queue, a partition or a consumer group: at most 255 characters, no control characters; NULL for NULL. The caller refuses the empty name where it is not allowed';
 

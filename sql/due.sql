@@ -125,9 +125,15 @@ COMMENT ON FUNCTION queen.log_start_walk() IS
 CREATE TRIGGER queues_stricter AFTER UPDATE ON queen.queues
 FOR EACH ROW WHEN (queen.log_stricter(OLD, NEW)) EXECUTE FUNCTION queen.log_start_walk();
 
+-- Joins over primary keys only, whatever the planner believes about the tables.
 CREATE FUNCTION queen.log_enlist(partition_ids uuid[], bases bigint[], stamps timestamptz[])
 RETURNS void
 LANGUAGE sql
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
 BEGIN ATOMIC
     INSERT INTO queen.log_due AS d (partition_id, retention_at, purge_at)
     SELECT p.id,

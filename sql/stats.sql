@@ -1,12 +1,6 @@
 -- Counting: what the procedures report while they work. It takes effect when the transaction
 -- commits, and does nothing in a server that has not preloaded the library.
 
-CREATE FUNCTION queen.stat_push(queue_id uuid, segments int, messages bigint, raw_bytes bigint,
-                                bytes bigint, duplicates int) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.stat_push(uuid, int, bigint, bigint, bigint, int) IS
-    'Counts segments that were stored, with their messages and their bytes before and after compression, and duplicates that were refused; has the queue announced when segments is not 0';
-
 CREATE FUNCTION queen.stat_pop(queue_id uuid, messages bigint, leases int, empty boolean)
 RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
@@ -31,11 +25,6 @@ LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.stat_lease_done(uuid, uuid, text, boolean) IS
     'A lease was ended. more: messages wait behind the cursor; the queue is announced and pops find the partition. To be called while the cursor is locked';
 
-CREATE FUNCTION queen.stat_written(queue_id uuid, partition_id uuid) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.stat_written(uuid, uuid) IS
-    'Messages were stored in a partition: pops of any partition of the queue find it';
-
 CREATE FUNCTION queen.stat_doubt(queue_id uuid) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.stat_doubt(uuid) IS
@@ -50,11 +39,6 @@ CREATE FUNCTION queen.stat_expired(queue_id uuid, leases int) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.stat_expired(uuid, int) IS
     'Counts leases that ran out and were released, and has the queue announced';
-
-CREATE FUNCTION queen.log_raw_size(blob bytea) RETURNS bigint
-LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.log_raw_size(bytea) IS
-    'Bytes of a segment before compression, as its header claims; 0 when the header is not sound';
 
 CREATE FUNCTION queen.stat_parked(queue_ids uuid[], parked int[]) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';

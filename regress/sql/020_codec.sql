@@ -20,7 +20,6 @@ SELECT pg_temp.segment(:'f1'::bytea || :'f2'::bytea) AS both \gset
 SELECT n, f.flags, f.message_id, f.trace_id, f.transaction_id, f.producer_sub,
        convert_from(f.payload, 'UTF8') AS payload
   FROM generate_series(0, 1) AS n, queen.log_frame(:'both', n) AS f;
-SELECT queen.log_message_ids(:'both');
 SELECT queen.log_segment_hashes(:'both') = queen.log_hash('t1') || queen.log_hash('t2') AS hashes;
 SELECT queen.log_segment_error(:'both', 2) AS sound, queen.log_segment_error(:'both', 3) AS three;
 
@@ -63,7 +62,7 @@ SELECT why, queen.log_segment_error(pg_temp.segment(raw), 1) AS error
                ('trace does not fit', '\x1300000001' || decode(repeat('00', 18), 'hex')),
                ('no subject', '\x1300000002' || decode(repeat('00', 18), 'hex')),
                ('empty', '')) AS t (why, raw);
-SELECT why, queen.log_segment_error(blob, 2) IS NOT NULL AS corrupt, queen.log_message_ids(blob) AS ids
+SELECT why, queen.log_segment_error(blob, 2) IS NOT NULL AS corrupt
   FROM (VALUES ('empty', ''::bytea),
                ('not zstd', 'hello'),
                ('cut', substr(:'both'::bytea, 1, 50)),
@@ -80,10 +79,6 @@ SELECT queen.log_frame(:'both', 2);
 \set VERBOSITY default
 
 -- Strides.
-SELECT queen.log_hashes_distinct(''), queen.log_hashes_distinct(queen.log_hash('a')),
-       queen.log_hashes_distinct(pg_temp.hashes('{a,b,c}')),
-       queen.log_hashes_distinct(pg_temp.hashes('{a,b,c,b}'));
-SELECT queen.log_hashes_distinct(queen.log_hash('a') || '\x00');
 SELECT ids, queen.log_hashes_overlap(s.sorted, pg_temp.hashes(ids))
   FROM (SELECT string_agg(queen.log_hash('t' || i), '' ORDER BY queen.log_hash('t' || i)) AS sorted
           FROM generate_series(1, 5) AS i) AS s,

@@ -23,7 +23,6 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "common/pg_prng.h"
-#include "fmgr.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
@@ -37,11 +36,8 @@
 #endif
 
 #include "dedup_window.h"
-#include "function.h"
 #include "protocol.h"
 #include "rows.h"
-
-QUEEN_FUNCTION(log_maybe_duplicate);
 
 #define MIN_SLOTS 16
 #define MIN_REBUILD 65536
@@ -93,7 +89,7 @@ slot_find(uint64 *slots, uint64 nslots, uint64 key)
 }
 
 static uint64
-hash_key(const char *hash)
+hash_key(const uint8 *hash)
 {
 	uint64 key;
 
@@ -145,7 +141,7 @@ window_grow(DedupWindow *window)
 }
 
 static bool
-window_add(DedupWindow *window, const char *hashes, Size n)
+window_add(DedupWindow *window, const uint8 *hashes, Size n)
 {
 	for (Size i = 0; i < n; i++)
 	{
@@ -190,7 +186,8 @@ window_read(DedupWindow *window, LogTable *txns, int64 start, TimestampTz since)
 		}
 		stored = row_value(txns, row, TXNS_HASHES);
 		hashes = DatumGetByteaPP(stored);
-		fits = window_add(window, VARDATA_ANY(hashes), VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE);
+		fits = window_add(window, (const uint8 *) VARDATA_ANY(hashes),
+						  VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE);
 		if (hashes != (bytea *) DatumGetPointer(stored))
 			pfree(hashes);
 	}
@@ -304,50 +301,55 @@ start_up(void)
 						  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/*
- * log_maybe_duplicate(partition_id uuid, txns_start bigint, last_offset bigint,
- *					   since timestamptz, hashes bytea) returns bool
- *		False only when none of the hashes is in the partition's sidecar rows
- *		from txns_start on that are stamped at or after "since".
- */
-Datum
-log_maybe_duplicate(PG_FUNCTION_ARGS)
+/* After DROP EXTENSION and CREATE EXTENSION nothing that was read counts. */
+static void
+check_source(LogTable *txns)
 {
-	pg_uuid_t *partition_id = PG_GETARG_UUID_P(0);
-	int64 txns_start = PG_GETARG_INT64(1);
-	int64 last_offset = PG_GETARG_INT64(2);
-	TimestampTz since = PG_GETARG_TIMESTAMPTZ(3);
-	bytea *hashes = PG_GETARG_BYTEA_PP(4);
-	Size n = VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
-	LogTable *txns = log_table_open(TXNS, AccessShareLock);
-	DedupWindow *window;
-	bool afresh;
-	bool fits;
-
 	if (windows == NULL)
 		start_up();
 	if (RelationGetRelid(txns->rel) != source_relid)
 		forget_all();
 	source_relid = RelationGetRelid(txns->rel);
+}
 
+bool
+dedup_window_suspects(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start,
+					  int64 last_offset, TimestampTz since, const uint8 *hashes, int n)
+{
+	DedupWindow *window;
+	bool afresh;
+
+	check_source(txns);
 	window = window_open(partition_id, last_offset, since);
 	afresh = window->verified < 0;
-	fits = window_read(window, txns, Max(window->verified + 1, txns_start), since);
-	log_table_close(txns);
-	if (!fits)
+	if (window->verified < last_offset &&
+		!window_read(window, txns, Max(window->verified + 1, txns_start), since))
 	{
 		window_forget(window);
-		PG_RETURN_BOOL(true);
+		return true;
 	}
 	window->verified = last_offset;
 	if (afresh)
 		window->rebuild_at = Max(MIN_REBUILD, 2 * window->count);
 
-	for (Size i = 0; i < n; i++)
-		if (*slot_find(window->slots, window->nslots,
-					   hash_key(VARDATA_ANY(hashes) + i * HASH_SIZE)) != 0)
-			PG_RETURN_BOOL(true);
-	PG_RETURN_BOOL(false);
+	for (int i = 0; i < n; i++)
+		if (*slot_find(window->slots, window->nslots, hash_key(hashes + (Size) i * HASH_SIZE)) != 0)
+			return true;
+	return false;
+}
+
+void
+dedup_window_add(const pg_uuid_t *partition_id, int64 base_offset, const uint8 *hashes, int n)
+{
+	DedupWindow *window =
+		windows != NULL ? hash_search(windows, partition_id, HASH_FIND, NULL) : NULL;
+
+	if (window == NULL || window->verified != base_offset - 1)
+		return;
+	if (window_add(window, hashes, n))
+		window->verified += n;
+	else
+		window_forget(window);
 }
 
 void

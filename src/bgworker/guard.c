@@ -15,6 +15,7 @@
 #include "fmgr.h"
 
 #include "function.h"
+#include "guard.h"
 
 QUEEN_FUNCTION(log_guard);
 
@@ -40,12 +41,8 @@ refuse_prepare(XactEvent event, void *arg)
 	}
 }
 
-/*
- * log_guard()
- *		To be called first by every function that changes the log.
- */
-Datum
-log_guard(PG_FUNCTION_ARGS)
+void
+guard_write(void)
 {
 	static bool registered = false;
 
@@ -58,5 +55,14 @@ log_guard(PG_FUNCTION_ARGS)
 		registered = true;
 	}
 	log_touched = true;
+}
+
+/*
+ * log_guard()
+ */
+Datum
+log_guard(PG_FUNCTION_ARGS)
+{
+	guard_write();
 	PG_RETURN_VOID();
 }

@@ -31,7 +31,6 @@
 #include "work_notes.h"
 #include "worklist.h"
 
-QUEEN_FUNCTION(stat_push);
 QUEEN_FUNCTION(stat_pop);
 QUEEN_FUNCTION(stat_ack);
 QUEEN_FUNCTION(stat_lease);
@@ -235,25 +234,31 @@ pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition, const cha
 	note_lease_done(queue, worklist_group(group, group_len), partition, more);
 }
 
-/*
- * stat_push(queue_id uuid, segments int, messages bigint, raw_bytes bigint, bytes bigint,
- *			 duplicates int)
- */
-Datum
-stat_push(PG_FUNCTION_ARGS)
+void
+pending_push(const pg_uuid_t *queue, const pg_uuid_t *partition, int64 messages, int64 raw_bytes,
+			 int64 bytes)
 {
-	PendingQueue *queue;
+	PendingQueue *pending;
 
 	if (queen_shared == NULL)
-		PG_RETURN_VOID();
-	queue = count(fcinfo);
-	queue->counters[COUNT_PUSHES] += PG_GETARG_INT32(1);
-	queue->counters[COUNT_PUSH_MESSAGES] += PG_GETARG_INT64(2);
-	queue->counters[COUNT_PUSH_RAW_BYTES] += PG_GETARG_INT64(3);
-	queue->counters[COUNT_PUSH_BYTES] += PG_GETARG_INT64(4);
-	queue->counters[COUNT_DUPLICATES] += PG_GETARG_INT32(5);
-	queue->news |= PG_GETARG_INT32(1) > 0;
-	PG_RETURN_VOID();
+		return;
+	pending_start();
+	pending = pending_queue(queue, GetCurrentTransactionNestLevel());
+	pending->counters[COUNT_PUSHES]++;
+	pending->counters[COUNT_PUSH_MESSAGES] += messages;
+	pending->counters[COUNT_PUSH_RAW_BYTES] += raw_bytes;
+	pending->counters[COUNT_PUSH_BYTES] += bytes;
+	pending->news = true;
+	note_written(queue, partition);
+}
+
+void
+pending_duplicates(const pg_uuid_t *queue, int64 messages)
+{
+	if (queen_shared == NULL)
+		return;
+	pending_start();
+	pending_queue(queue, GetCurrentTransactionNestLevel())->counters[COUNT_DUPLICATES] += messages;
 }
 
 /*

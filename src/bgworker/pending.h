@@ -9,6 +9,13 @@
 
 #include "utils/uuid.h"
 
+/* A segment was stored in a partition. */
+extern void pending_push(const pg_uuid_t *queue, const pg_uuid_t *partition, int64 messages,
+						 int64 raw_bytes, int64 bytes);
+
+/* Messages were refused as duplicates. */
+extern void pending_duplicates(const pg_uuid_t *queue, int64 messages);
+
 /* A lease was ended; "more": messages wait behind the cursor, which is locked. */
 extern void pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition,
 							   const char *group, Size group_len, bool more);

@@ -1,6 +1,6 @@
 /*
  * segment_sql.c
- *		SQL functions that look inside a segment.
+ *		Functions that look inside a segment, most of them for SQL.
  *
  * A blob reaches the database as opaque bytes, so none of them trusts it:
  * its size is bounded before memory is taken, and a segment with one bad
@@ -29,18 +29,15 @@
 #include "hash.h"
 #include "protocol.h"
 #include "segment.h"
+#include "segment_sql.h"
 #include "utf8.h"
 
 QUEEN_FUNCTION(log_hash);
 QUEEN_FUNCTION(log_frame);
 QUEEN_FUNCTION(log_unpack);
-QUEEN_FUNCTION(log_message_ids);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
-QUEEN_FUNCTION(log_all_encrypted);
-QUEEN_FUNCTION(log_hashes_distinct);
 QUEEN_FUNCTION(log_hashes_overlap);
-QUEEN_FUNCTION(log_raw_size);
 
 /* A decompressed segment, palloc'd. */
 typedef struct Segment
@@ -316,41 +313,24 @@ log_unpack(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/*
- * log_message_ids(blob bytea) returns uuid[]
- *		NULL for a corrupt segment.
- */
-Datum
-log_message_ids(PG_FUNCTION_ARGS)
+pg_uuid_t *
+segment_message_ids(const bytea *blob, int64 *n)
 {
-	bytea *blob = PG_GETARG_BYTEA_PP(0);
 	Segment segment;
 	FrameReader reader;
 	Frame frame;
-	pg_uuid_t *ids;
-	Datum *elements;
-	int n = 0;
-	ArrayType *result;
+	pg_uuid_t *ids = NULL;
 
-	if (segment_open(blob, &segment) != NULL)
+	*n = 0;
+	if (segment_open(blob, &segment) == NULL)
 	{
-		segment_close(&segment);
-		PG_RETURN_NULL();
-	}
-	ids = palloc(segment.frames * sizeof(pg_uuid_t));
-	elements = palloc(segment.frames * sizeof(Datum));
-	frame_reader_init(&reader, segment.raw, segment.len);
-	while (frame_next(&reader, &frame))
-	{
-		memcpy(ids[n].data, frame.message_id, UUID_LEN);
-		elements[n] = UUIDPGetDatum(&ids[n]);
-		n++;
+		ids = palloc(segment.frames * sizeof(pg_uuid_t));
+		frame_reader_init(&reader, segment.raw, segment.len);
+		while (frame_next(&reader, &frame))
+			memcpy(ids[(*n)++].data, frame.message_id, UUID_LEN);
 	}
 	segment_close(&segment);
-	result = construct_array(elements, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
-	pfree(elements);
-	pfree(ids);
-	PG_RETURN_ARRAYTYPE_P(result);
+	return ids;
 }
 
 /*
@@ -400,16 +380,13 @@ log_segment_error(PG_FUNCTION_ARGS)
 	PG_RETURN_NULL();
 }
 
-/*
- * log_all_encrypted(blob bytea) returns boolean
- */
-Datum
-log_all_encrypted(PG_FUNCTION_ARGS)
+bool
+segment_all_encrypted(const bytea *blob)
 {
 	Segment segment;
 	FrameReader reader;
 	Frame frame;
-	bool all = segment_open(PG_GETARG_BYTEA_PP(0), &segment) == NULL;
+	bool all = segment_open(blob, &segment) == NULL;
 
 	if (all)
 	{
@@ -418,7 +395,7 @@ log_all_encrypted(PG_FUNCTION_ARGS)
 			all = (frame.flags & FRAME_ENCRYPTED) != 0;
 	}
 	segment_close(&segment);
-	PG_RETURN_BOOL(all);
+	return all;
 }
 
 static size_t
@@ -434,28 +411,6 @@ static int
 hash_compare(const void *a, const void *b)
 {
 	return memcmp(a, b, HASH_SIZE);
-}
-
-/*
- * log_hashes_distinct(hashes bytea) returns bool
- */
-Datum
-log_hashes_distinct(PG_FUNCTION_ARGS)
-{
-	bytea *hashes = PG_GETARG_BYTEA_PP(0);
-	size_t n = hash_count(hashes);
-	char *sorted;
-	bool distinct = true;
-
-	if (n < 2)
-		PG_RETURN_BOOL(true);
-	sorted = palloc(n * HASH_SIZE);
-	memcpy(sorted, VARDATA_ANY(hashes), n * HASH_SIZE);
-	qsort(sorted, n, HASH_SIZE, hash_compare);
-	for (size_t i = 1; i < n && distinct; i++)
-		distinct = hash_compare(sorted + (i - 1) * HASH_SIZE, sorted + i * HASH_SIZE) != 0;
-	pfree(sorted);
-	PG_RETURN_BOOL(distinct);
 }
 
 /*
@@ -476,18 +431,4 @@ log_hashes_overlap(PG_FUNCTION_ARGS)
 						  HASH_SIZE, hash_compare) != NULL;
 	PG_FREE_IF_COPY(hashes, 1);
 	PG_RETURN_BOOL(overlap);
-}
-
-/*
- * log_raw_size(blob bytea) returns bigint
- */
-Datum
-log_raw_size(PG_FUNCTION_ARGS)
-{
-	bytea *blob = PG_GETARG_BYTEA_PP(0);
-	size_t size;
-
-	if (segment_raw_size(VARDATA_ANY(blob), VARSIZE_ANY_EXHDR(blob), &size) != NULL)
-		size = 0;
-	PG_RETURN_INT64(size);
 }

@@ -19,7 +19,6 @@
 #include "work_notes.h"
 #include "worklist.h"
 
-QUEEN_FUNCTION(stat_written);
 QUEEN_FUNCTION(stat_doubt);
 
 typedef enum NoteKind
@@ -234,16 +233,6 @@ work_notes_drop(int level)
 			give_back(note);
 			hash_search(notes, &note->key, HASH_REMOVE, NULL);
 		}
-}
-
-/*
- * stat_written(queue_id uuid, partition_id uuid)
- */
-Datum
-stat_written(PG_FUNCTION_ARGS)
-{
-	note_written(PG_GETARG_UUID_P(0), PG_GETARG_UUID_P(1));
-	PG_RETURN_VOID();
 }
 
 /*

@@ -337,6 +337,7 @@ static size_t
 take_segment(Fusion *fusion, Gather *gather)
 {
 	HashIndex index;
+	void *memory;
 	PushItem *item;
 	size_t raw = 0;
 	int n = 0;
@@ -345,9 +346,10 @@ take_segment(Fusion *fusion, Gather *gather)
 	for (item = gather->head; item && n < SEGMENT_MAX_FRAMES; item = item->next)
 		n++;
 	gather->flight = calloc((size_t) n, sizeof(*gather->flight));
-	if (gather->flight == NULL)
+	memory = calloc(1, hash_index_size((size_t) n));
+	if (gather->flight == NULL || memory == NULL)
 		abort();
-	hash_index_init(&index, (size_t) n);
+	hash_index_init(&index, (size_t) n, memory);
 	while ((item = gather->head) != NULL && gather->n_flight < n)
 	{
 		Frame frame;
@@ -379,7 +381,7 @@ take_segment(Fusion *fusion, Gather *gather)
 	}
 	if (gather->head == NULL)
 		gather->tail = &gather->head;
-	hash_index_free(&index);
+	free(memory);
 	return raw;
 }
 

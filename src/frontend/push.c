@@ -203,11 +203,15 @@ static void
 link_duplicates(PushRequest *push)
 {
 	HashIndex index;
+	void *memory;
 	Buf identity = {0};
 
 	if (push->n < 2)
 		return;
-	hash_index_init(&index, push->n);
+	memory = calloc(1, hash_index_size(push->n));
+	if (memory == NULL)
+		abort();
+	hash_index_init(&index, push->n, memory);
 	for (size_t i = 0; i < push->n; i++)
 	{
 		PushEntry *entry = &push->entries[i];
@@ -223,7 +227,7 @@ link_duplicates(PushRequest *push)
 		transaction_hash(identity.data, identity.len, entry->identity);
 		entry->leader = hash_index_add(&index, entry->identity, (uint32_t) i);
 	}
-	hash_index_free(&index);
+	free(memory);
 	buf_free(&identity);
 }
 

@@ -1,0 +1,18 @@
+/*
+ * segment_sql.h
+ *		What the procedures in C have to know of a segment.
+ */
+#ifndef QUEEN_SEGMENT_SQL_H
+#define QUEEN_SEGMENT_SQL_H
+
+#include "postgres.h"
+
+#include "utils/uuid.h"
+
+/* Whether every message is flagged as encrypted; false for a corrupt segment. */
+extern bool segment_all_encrypted(const bytea *blob);
+
+/* The message id of each of the n frames, palloc'd; NULL, with n = 0, for a corrupt segment. */
+extern pg_uuid_t *segment_message_ids(const bytea *blob, int64 *n);
+
+#endif
