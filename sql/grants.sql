@@ -38,7 +38,19 @@ GRANT EXECUTE ON FUNCTION
     queen.log_parked,
     queen.log_queues,
     queen.log_queue,
-    queen.log_dlq
+    queen.log_dlq,
+    queen.log_discover,
+    queen.log_seek,
+    queen.log_groups,
+    queen.log_group,
+    queen.log_lagging,
+    queen.log_move_subscription,
+    queen.log_delete_group,
+    queen.log_refresh_statistics,
+    queen.log_trace,
+    queen.log_traces,
+    queen.log_traces_by_name,
+    queen.log_trace_names
 TO queen_frontend;
 
 -- Exactly the API for applications; its helpers are not part of it.

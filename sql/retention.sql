@@ -4,6 +4,29 @@
 -- else does. A partition that somebody else holds is passed over, and waited for briefly when only
 -- such ones are left. A walk's row is locked before the partition that it comes to.
 
+-- By namespace or task a group subscribes to queues that it has not met.
+CREATE FUNCTION queen.log_subscriptions(p queen.log_partitions)
+RETURNS SETOF queen.consumer_groups_metadata
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT m.*
+      FROM queen.consumer_groups_metadata AS m
+     WHERE m.queue_id = p.queue_id AND m.partition_name IN ('', p.name)
+    UNION ALL
+    SELECT m.*
+      FROM queen.queues AS q
+      JOIN queen.consumer_groups_metadata AS m
+        ON m.queue_id IS NULL AND m.tenant_id = q.tenant_id
+       AND m.namespace IN ('', q.namespace) AND m.task IN ('', q.task)
+     WHERE q.id = p.queue_id
+       AND NOT EXISTS (SELECT
+                         FROM queen.consumer_groups_metadata AS d
+                        WHERE d.queue_id = q.id AND d.consumer_group = m.consumer_group
+                          AND d.partition_name = '');
+END;
+COMMENT ON FUNCTION queen.log_subscriptions(queen.log_partitions) IS
+    'The subscriptions that decide where groups start on the partition: to the partition, to its queue, or else to the namespace or task of the queue';
+
 -- A group that subscribed before it met the partition counts with the cursor that it would get.
 CREATE FUNCTION queen.log_completed(p queen.log_partitions) RETURNS bigint
 LANGUAGE sql STABLE
@@ -14,9 +37,8 @@ BEGIN ATOMIC
                  WHERE c.partition_id = p.id),
                (SELECT pg_catalog.min(queen.log_offset_before(p.id, p.log_start, p.last_offset,
                                                               queen.log_subscription_start(m)))
-                  FROM queen.consumer_groups_metadata AS m
-                 WHERE m.queue_id = p.queue_id AND m.partition_name IN ('', p.name)
-                   AND NOT EXISTS (SELECT
+                  FROM queen.log_subscriptions(p) AS m
+                 WHERE NOT EXISTS (SELECT
                                      FROM queen.log_consumers AS c
                                     WHERE c.partition_id = p.id
                                       AND c.consumer_group = m.consumer_group))), -1)

@@ -28,6 +28,7 @@ CREATE TABLE queen.queues (
     deleted_at                  timestamptz
 );
 CREATE UNIQUE INDEX queues_tenant_name_uk ON queen.queues (tenant_id, name);
+CREATE INDEX queues_labels_idx ON queen.queues (tenant_id, namespace, task);
 CREATE INDEX queues_deleted_idx ON queen.queues (deleted_at) WHERE deleted_at IS NOT NULL;
 
 COMMENT ON TABLE queen.queues IS 'One row per queue: its identity (id) and its whole configuration';
@@ -196,8 +197,13 @@ CREATE TABLE queen.consumer_groups_metadata (
     subscription_mode      text NOT NULL,
     subscription_timestamp timestamptz NOT NULL,
     created_at             timestamptz NOT NULL DEFAULT clock_timestamp(),
-    UNIQUE NULLS NOT DISTINCT (tenant_id, consumer_group, queue_id, partition_name, namespace, task)
+    UNIQUE (tenant_id, consumer_group, queue_id, partition_name)
 );
+-- Four names of 255 characters of 4 bytes are more than an index entry can hold.
+CREATE UNIQUE INDEX consumer_groups_metadata_labels_uk
+    ON queen.consumer_groups_metadata (tenant_id, consumer_group, hashtextextended(namespace, 0),
+                                       hashtextextended(task, 0))
+    WHERE queue_id IS NULL;
 CREATE INDEX consumer_groups_metadata_queue_idx
     ON queen.consumer_groups_metadata (queue_id, consumer_group, partition_name);
 
@@ -300,13 +306,20 @@ CREATE INDEX message_traces_message_idx ON queen.message_traces (partition_id, t
 CREATE TABLE queen.message_trace_names (
     trace_id   uuid NOT NULL REFERENCES queen.message_traces (id) ON DELETE CASCADE,
     trace_name text NOT NULL,
+    tenant_id  uuid NOT NULL,
+    created_at timestamptz NOT NULL,
     PRIMARY KEY (trace_id, trace_name)
 );
-CREATE INDEX message_trace_names_name_idx ON queen.message_trace_names (trace_name);
+CREATE INDEX message_trace_names_name_idx
+    ON queen.message_trace_names (tenant_id, trace_name, created_at);
 
-COMMENT ON TABLE queen.message_traces IS 'Events that applications record about a message; never purged';
+COMMENT ON TABLE queen.message_traces IS 'Events that applications record about a message; never purged, they outlive message and queue';
+COMMENT ON COLUMN queen.message_traces.partition_id IS 'As the application sent it: neither it nor the message has to exist';
 COMMENT ON COLUMN queen.message_traces.message_id IS 'Reserved: a trace is keyed by partition and transaction id';
+COMMENT ON COLUMN queen.message_traces.worker_id IS 'The front end that recorded it';
 COMMENT ON TABLE queen.message_trace_names IS 'Names under which a trace event can be found';
+COMMENT ON COLUMN queen.message_trace_names.tenant_id IS 'That of the trace, so that a page of a name is a range of the index';
+COMMENT ON COLUMN queen.message_trace_names.created_at IS 'That of the trace, for the same reason';
 
 -- All of it is user data: pg_dump leaves out what an extension owns unless it is registered.
 DO $$
