@@ -39,6 +39,7 @@ GRANT EXECUTE ON FUNCTION
     queen.log_queues,
     queen.log_queue,
     queen.log_dlq,
+<<<<<<< HEAD
     queen.log_discover,
     queen.log_seek,
     queen.log_groups,
@@ -51,6 +52,25 @@ GRANT EXECUTE ON FUNCTION
     queen.log_traces,
     queen.log_traces_by_name,
     queen.log_trace_names
+=======
+    queen.log_queue_depth,
+    queen.log_labels,
+    queen.log_overview,
+    queen.log_status,
+    queen.log_status_queues,
+    queen.log_status_queue,
+    queen.log_status_analytics,
+    queen.log_analytics_queue_lag,
+    queen.log_analytics_queue_ops,
+    queen.log_analytics_parked,
+    queen.log_analytics_retention,
+    queen.log_analytics_messages,
+    queen.log_analytics_workload,
+    queen.log_analytics_dlq,
+    queen.log_analytics_liveness,
+    queen.log_analytics_postgres,
+    queen.log_metrics
+>>>>>>> 01fa286 (Reports over HTTP: resources, status, analytics, and metrics for Prometheus)
 TO queen_frontend;
 
 -- Exactly the API for applications; its helpers are not part of it.

@@ -28,7 +28,8 @@ BEGIN
                ARRAY[s.pushes, s.push_messages, s.push_raw_bytes, s.push_bytes, s.duplicates,
                      s.pops, s.empty_pops, s.pop_messages, s.leases, s.leases_expired,
                      s.acks_completed, s.acks_failed, s.acks_retried, s.dead_letters,
-                     s.acks_dropped, s.retention_messages] AS counters
+                     s.acks_dropped, s.retention_messages, s.pop_lag] AS counters,
+               s.max_pop_lag
           FROM queen.stat_queues() AS s
           JOIN queen.queues AS q ON q.id = s.queue_id
     ), gained AS MATERIALIZED (
@@ -39,7 +40,7 @@ BEGIN
           FROM counted AS c
           LEFT JOIN queen.queue_history_base AS b
             ON b.queue_id = c.queue_id AND b.stats_reset = c.stats_reset
-         WHERE c.parked > 0 OR c.counters IS DISTINCT FROM coalesce(b.counters, array_fill(0::bigint, ARRAY[16]))
+         WHERE c.parked > 0 OR c.counters IS DISTINCT FROM coalesce(b.counters, array_fill(0::bigint, ARRAY[17]))
     ), based AS (
         INSERT INTO queen.queue_history_base (queue_id, stats_reset, counters, taken_at)
         SELECT g.queue_id, g.stats_reset, g.counters, instant FROM gained AS g
@@ -49,10 +50,11 @@ BEGIN
     )
     INSERT INTO queen.queue_history
     SELECT g.queue_id, g.started_at, instant, g.g[1], g.g[2], g.g[3], g.g[4], g.g[5], g.g[6],
-           g.g[7], g.g[8], g.g[9], g.g[10], g.g[11], g.g[12], g.g[13], g.g[14], g.g[15], g.g[16],
-           queen.log_queue_lag(g.queue_id), g.parked
+           g.g[7], g.g[8], g.g[9], g.g[10], g.g[11], g.g[12], g.g[13], g.g[14], g.g[15], g.g[16], g.g[17],
+           g.max_pop_lag, queen.log_queue_lag(g.queue_id), g.parked
       FROM gained AS g;
     GET DIAGNOSTICS n = ROW_COUNT;
+    PERFORM queen.stat_forget_max_lag();
     RETURN n;
 END
 $$;

@@ -105,3 +105,134 @@ AS $$
 $$;
 COMMENT ON FUNCTION queen.log_queue(uuid, text) IS
     'One queue with its options, its partitions and their counters: the answer of GET /resources/queues/:queue. NULL when there is none';
+
+-- With a group: where that group stands, or will start. Without: the rule of partition_counters.
+CREATE FUNCTION queen.log_queue_depth(tenant uuid, of_queue text, of_group text) RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    target uuid := (SELECT q.id FROM queen.queues AS q
+                     WHERE q.tenant_id = tenant AND q.name = of_queue AND q.deleted_at IS NULL);
+BEGIN
+    IF target IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT jsonb_build_object(
+                   'queue', of_queue, 'group', of_group, 'pending', coalesce(sum(d.pending), 0),
+                   'processing', coalesce(sum(d.leased), 0),
+                   'ready', coalesce(sum(d.pending - d.leased), 0),
+                   'partitionsPending', count(*) FILTER (WHERE d.pending > 0),
+                   'partitionsReady', count(*) FILTER (WHERE d.pending > d.leased),
+                   'conflation', false, 'effectivePending', coalesce(sum(d.pending), 0),
+                   'effectiveReady', coalesce(sum(d.pending - d.leased), 0),
+                   'partitions', coalesce(jsonb_agg(jsonb_build_object(
+                       'partition', d.name, 'pending', d.pending, 'processing', d.leased,
+                       'ready', d.pending - d.leased) ORDER BY d.name COLLATE "C"), '[]'))
+          FROM (SELECT p.name, p.pending, p.processing AS leased
+                  FROM queen.partition_counters(target) AS p
+                 WHERE of_group IS NULL
+                UNION ALL
+                SELECT p.name, n.pending, least(coalesce(s.leased, 0), n.pending)
+                  FROM queen.log_partitions AS p
+                  LEFT JOIN queen.stat_places() AS s
+                    ON s.partition_id = p.id AND s.queue_id = p.queue_id
+                   AND s.consumer_group = of_group
+                 CROSS JOIN LATERAL (
+                        SELECT CASE WHEN s.partition_id IS NULL
+                                    THEN p.last_offset - p.log_start + 1
+                                    ELSE greatest(s.lag, 0) END AS pending) AS n
+                 WHERE of_group IS NOT NULL AND p.queue_id = target) AS d);
+END
+$$;
+COMMENT ON FUNCTION queen.log_queue_depth(uuid, text, text) IS
+    'Messages that a group has yet to complete, per partition and in sum: the answer of GET /resources/queues/:queue/depth. A group that is unknown has all of them before it; NULL for of_group: as log_queue counts. NULL when there is no such queue';
+
+CREATE FUNCTION queen.log_labels(tenant uuid, label text) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+    SELECT jsonb_build_object(label || 's', coalesce(jsonb_agg(jsonb_build_object(
+               label, l.name, 'queues', l.queues, 'partitions', l.partitions,
+               'messages', jsonb_build_object('total', l.total, 'pending', l.pending))
+               ORDER BY l.name COLLATE "C"), '[]'))
+      FROM (SELECT CASE label WHEN 'namespace' THEN q.namespace ELSE q.task END AS name,
+                   count(*) AS queues, sum(c.partitions) AS partitions, sum(c.total) AS total,
+                   sum(c.pending) AS pending
+              FROM queen.queues AS q
+             CROSS JOIN LATERAL (
+                    SELECT count(*) AS partitions, coalesce(sum(p.total), 0) AS total,
+                           coalesce(sum(p.pending), 0) AS pending
+                      FROM queen.partition_counters(q.id) AS p) AS c
+             WHERE q.tenant_id = tenant AND q.deleted_at IS NULL
+             GROUP BY 1) AS l;
+$$;
+COMMENT ON FUNCTION queen.log_labels(uuid, text) IS
+    'Namespaces or tasks (label namespace or task) of a tenant''s queues with their counters: the answer of GET /resources/namespaces and /resources/tasks. Queues without one are under the empty name';
+
+-- Rates are those of the last two minutes of the history.
+CREATE FUNCTION queen.log_overview(tenant uuid) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+    WITH mine AS MATERIALIZED (
+        SELECT q.* FROM queen.queues AS q WHERE q.tenant_id = tenant AND q.deleted_at IS NULL
+    ), held AS MATERIALIZED (
+        SELECT p.*,
+               CASE WHEN p.pending > 0
+                    THEN extract(epoch FROM clock_timestamp()
+                                 - (SELECT s.created_at
+                                      FROM queen.log_segments AS s
+                                     WHERE s.partition_id = p.id
+                                       AND s.base_offset <= p.log_start + p.total - p.pending
+                                     ORDER BY s.base_offset DESC LIMIT 1)) END AS age
+          FROM mine AS q
+         CROSS JOIN LATERAL queen.partition_counters(q.id) AS p
+    ), recent AS MATERIALIZED (
+        SELECT sum(h.push_messages) AS pushed, sum(h.acks_completed) AS completed,
+               extract(epoch FROM max(h.ended_at) - min(h.started_at)) AS seconds
+          FROM mine AS q
+          JOIN queen.queue_history AS h
+            ON h.queue_id = q.id AND h.ended_at > clock_timestamp() - interval '2 minutes'
+    )
+    SELECT jsonb_build_object(
+        'queues', (SELECT count(*) FROM mine), 'partitions', h.partitions,
+        'namespaces', (SELECT count(DISTINCT q.namespace) FROM mine AS q WHERE q.namespace <> ''),
+        'tasks', (SELECT count(DISTINCT q.task) FROM mine AS q WHERE q.task <> ''),
+        'messages', jsonb_build_object(
+            'total', h.total, 'pending', h.pending, 'processing', h.processing,
+            'completed', h.completed, 'failed', 0, 'deadLetter', h.dead_letters),
+        'lag', jsonb_build_object('time', h.ages, 'offset', h.lags),
+        'throughput', jsonb_build_object(
+            'ingestedPerSecond', coalesce(round(r.pushed / nullif(r.seconds, 0), 3), 0),
+            'processedPerSecond', coalesce(round(r.completed / nullif(r.seconds, 0), 3), 0)),
+        'timestamp', queen.wire_time(clock_timestamp()))
+      FROM recent AS r
+     CROSS JOIN (
+            SELECT count(*) AS partitions, coalesce(sum(p.total), 0) AS total,
+                   coalesce(sum(p.pending), 0) AS pending,
+                   coalesce(sum(p.processing), 0) AS processing,
+                   coalesce(sum(p.completed), 0) AS completed,
+                   coalesce(sum(p.dead_letters), 0) AS dead_letters,
+                   jsonb_build_object(
+                       'avg', coalesce(round(avg(p.age), 3), 0),
+                       'median', coalesce(round(percentile_cont(0.5) WITHIN GROUP (ORDER BY p.age)::numeric, 3), 0),
+                       'min', coalesce(round(min(p.age), 3), 0),
+                       'max', coalesce(round(max(p.age), 3), 0)) AS ages,
+                   jsonb_build_object(
+                       'avg', coalesce(round(avg(p.pending) FILTER (WHERE p.pending > 0), 1), 0),
+                       'median', coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY p.pending)
+                                              FILTER (WHERE p.pending > 0), 0),
+                       'min', coalesce(min(p.pending) FILTER (WHERE p.pending > 0), 0),
+                       'max', coalesce(max(p.pending), 0)) AS lags
+              FROM held AS p) AS h;
+$$;
+COMMENT ON FUNCTION queen.log_overview(uuid) IS
+    'What a tenant has in sum: the answer of GET /resources/overview without its age. Lag is over the partitions that have any: time is the age of the oldest pending message in seconds, offset the number of pending messages';

@@ -257,6 +257,8 @@ CREATE TABLE queen.queue_history (
     dead_letters       bigint NOT NULL,
     acks_dropped       bigint NOT NULL,
     retention_messages bigint NOT NULL,
+    pop_lag            bigint NOT NULL,
+    max_pop_lag        bigint NOT NULL,
     lag                bigint,
     parked             bigint NOT NULL,
     PRIMARY KEY (queue_id, ended_at)
@@ -267,6 +269,7 @@ COMMENT ON TABLE queen.queue_history IS 'What the counters of a queue gained in 
 COMMENT ON COLUMN queen.queue_history.queue_id IS 'No foreign key: rows outlive their queue, until their own age deletes them';
 COMMENT ON COLUMN queen.queue_history.started_at IS 'Start of the interval; later than the end of the row before it when the queue was idle in between';
 COMMENT ON COLUMN queen.queue_history.ended_at IS 'End of the interval, when lag and parked were taken';
+COMMENT ON COLUMN queen.queue_history.max_pop_lag IS 'Longest that a message delivered in the interval had waited since it was pushed, milliseconds';
 COMMENT ON COLUMN queen.queue_history.lag IS 'Messages pending, as the listing of queues counts them; NULL for a queue of more than 10,000 partitions';
 COMMENT ON COLUMN queen.queue_history.parked IS 'Consumers waiting';
 

@@ -13,11 +13,17 @@ CREATE FUNCTION queen.stat_queues(OUT queue_id uuid, OUT pushes bigint, OUT push
                                   OUT leases_expired bigint, OUT acks_completed bigint,
                                   OUT acks_failed bigint, OUT acks_retried bigint,
                                   OUT dead_letters bigint, OUT acks_dropped bigint,
-                                  OUT retention_messages bigint, OUT parked bigint,
+                                  OUT retention_messages bigint, OUT pop_lag bigint,
+                                  OUT max_pop_lag bigint, OUT parked bigint,
                                   OUT stats_reset timestamptz) RETURNS SETOF record
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.stat_queues() IS
-    'Counters of this database''s queues from shared memory, without any table; a row with queue_id NULL counts what found no room there, if anything. Raises 55000 when the library is not preloaded';
+    'Counters of this database''s queues from shared memory, without any table. The row of the nil UUID sums up queues that were deleted; a row with queue_id NULL counts what found no room there, if anything. Raises 55000 when the library is not preloaded';
+
+CREATE FUNCTION queen.stat_forget_max_lag() RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.stat_forget_max_lag() IS
+    'Sets max_pop_lag of this database''s queues to zero: the history does, for its next interval. Raises 55000 when the library is not preloaded';
 
 CREATE FUNCTION queen.stat_workers(OUT datid oid, OUT worker text, OUT pid int, OUT state text,
                                    OUT step text, OUT cycles bigint,
@@ -107,6 +113,7 @@ CREATE VIEW queen.pg_stat_queen_queues AS
            coalesce(s.dead_letters, 0) AS dead_letters,
            coalesce(s.acks_dropped, 0) AS acks_dropped,
            coalesce(s.retention_messages, 0) AS retention_messages,
+           coalesce(s.pop_lag, 0) AS pop_lag,
            coalesce(s.parked, 0) AS parked, s.stats_reset
       FROM (SELECT r.id, r.tenant_id, r.name FROM queen.queues AS r WHERE r.deleted_at IS NULL) AS q
       FULL JOIN queen.stat_queues() AS s ON s.queue_id = q.id
@@ -132,6 +139,7 @@ COMMENT ON COLUMN queen.pg_stat_queen_queues.acks_retried IS 'Batches given back
 COMMENT ON COLUMN queen.pg_stat_queen_queues.dead_letters IS 'Messages filed as dead letters';
 COMMENT ON COLUMN queen.pg_stat_queen_queues.acks_dropped IS 'Messages dropped because the queue keeps no dead letters';
 COMMENT ON COLUMN queen.pg_stat_queen_queues.retention_messages IS 'Messages deleted by retention';
+COMMENT ON COLUMN queen.pg_stat_queen_queues.pop_lag IS 'Milliseconds that delivered messages had waited since they were pushed, in sum; over pop_messages it is the average';
 COMMENT ON COLUMN queen.pg_stat_queen_queues.parked IS 'Pops that wait in front ends now';
 COMMENT ON COLUMN queen.pg_stat_queen_queues.stats_reset IS
     'When the counters of this row started from zero; NULL when nothing has been counted';

@@ -32,6 +32,7 @@
 #include "worklist.h"
 
 QUEEN_FUNCTION(stat_pop);
+QUEEN_FUNCTION(stat_pop_lag);
 QUEEN_FUNCTION(stat_ack);
 QUEEN_FUNCTION(stat_lease);
 QUEEN_FUNCTION(stat_lease_done);
@@ -49,6 +50,7 @@ typedef struct PendingQueue
 	PendingKey key; /* hash key */
 	bool news;
 	int64 counters[QUEUE_COUNTERS];
+	int64 max_pop_lag;
 } PendingQueue;
 
 typedef struct PendingLease
@@ -74,7 +76,7 @@ flush(void)
 	hash_seq_init(&scan, pending_queues);
 	while ((queue = hash_seq_search(&scan)) != NULL)
 	{
-		stats_add(&queue->key.queue, queue->counters);
+		stats_add(&queue->key.queue, queue->counters, queue->max_pop_lag);
 		if (queue->news)
 			wake_list_add(&queue->key.queue);
 	}
@@ -123,6 +125,7 @@ pending_queue(const pg_uuid_t *queue, int level)
 	{
 		pending->news = false;
 		memset(pending->counters, 0, sizeof(pending->counters));
+		pending->max_pop_lag = 0;
 	}
 	return pending;
 }
@@ -146,6 +149,7 @@ keep_counters(int level)
 			parent->news |= ended.news;
 			for (int i = 0; i < QUEUE_COUNTERS; i++)
 				parent->counters[i] += ended.counters[i];
+			parent->max_pop_lag = Max(parent->max_pop_lag, ended.max_pop_lag);
 		}
 }
 
@@ -276,6 +280,22 @@ stat_pop(PG_FUNCTION_ARGS)
 	queue->counters[COUNT_POP_MESSAGES] += PG_GETARG_INT64(1);
 	queue->counters[COUNT_LEASES] += PG_GETARG_INT32(2);
 	queue->counters[COUNT_EMPTY_POPS] += PG_GETARG_BOOL(3) ? 1 : 0;
+	PG_RETURN_VOID();
+}
+
+/*
+ * stat_pop_lag(queue_id uuid, lag bigint, longest bigint)
+ */
+Datum
+stat_pop_lag(PG_FUNCTION_ARGS)
+{
+	PendingQueue *queue;
+
+	if (queen_shared == NULL)
+		PG_RETURN_VOID();
+	queue = count(fcinfo);
+	queue->counters[COUNT_POP_LAG] += Max(PG_GETARG_INT64(1), 0);
+	queue->max_pop_lag = Max(queue->max_pop_lag, PG_GETARG_INT64(2));
 	PG_RETURN_VOID();
 }
 

@@ -31,7 +31,7 @@
 #include "worker.h"
 
 #define STATS_FILE PGSTAT_STAT_PERMANENT_DIRECTORY "/queen.stat"
-#define STATS_MAGIC 0x51535401
+#define STATS_MAGIC 0x51535402
 
 typedef struct StatsShared
 {
@@ -64,6 +64,7 @@ clear_counters(QueueStats *stats)
 {
 	for (int i = 0; i < QUEUE_COUNTERS; i++)
 		pg_atomic_write_u64(&stats->counters[i], 0);
+	pg_atomic_write_u64(&stats->max_pop_lag, 0);
 	stats->stats_reset = GetCurrentTimestamp();
 }
 
@@ -72,6 +73,7 @@ init_entry(QueueStats *stats)
 {
 	for (int i = 0; i < QUEUE_COUNTERS; i++)
 		pg_atomic_init_u64(&stats->counters[i], 0);
+	pg_atomic_init_u64(&stats->max_pop_lag, 0);
 	pg_atomic_init_u32(&stats->parked, 0);
 	stats->stats_reset = GetCurrentTimestamp();
 }
@@ -123,14 +125,25 @@ lock_entry(const pg_uuid_t *queue)
 	return stats;
 }
 
+static void
+raise_to(pg_atomic_uint64 *maximum, uint64 value)
+{
+	uint64 current = pg_atomic_read_u64(maximum);
+
+	while (value > current)
+		if (pg_atomic_compare_exchange_u64(maximum, &current, value))
+			break;
+}
+
 void
-stats_add(const pg_uuid_t *queue, const int64 *counters)
+stats_add(const pg_uuid_t *queue, const int64 *counters, int64 max_pop_lag)
 {
 	QueueStats *stats = lock_entry(queue);
 
 	for (int i = 0; i < QUEUE_COUNTERS; i++)
 		if (counters[i] != 0)
 			pg_atomic_fetch_add_u64(&stats->counters[i], counters[i]);
+	raise_to(&stats->max_pop_lag, max_pop_lag);
 	LWLockRelease(&shared->lock);
 }
 
@@ -162,13 +175,29 @@ stats_copy(int *n)
 	return copy;
 }
 
+/* What was counted for it stays counted: sums over all queues must not fall. */
 void
 stats_forget_queue(const pg_uuid_t *queue)
 {
+	static const pg_uuid_t nil;
 	QueueKey key = key_of(queue);
+	QueueKey gone_key = key_of(&nil);
+	QueueStats *stats;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	hash_search(table, &key, HASH_REMOVE, NULL);
+	stats = hash_search(table, &key, HASH_FIND, NULL);
+	if (stats != NULL)
+	{
+		uint64 counters[QUEUE_COUNTERS];
+		QueueStats *gone;
+
+		for (int i = 0; i < QUEUE_COUNTERS; i++)
+			counters[i] = pg_atomic_read_u64(&stats->counters[i]);
+		hash_search(table, &key, HASH_REMOVE, NULL);
+		gone = find_entry(&gone_key, true);
+		for (int i = 0; i < QUEUE_COUNTERS; i++)
+			pg_atomic_fetch_add_u64(&gone->counters[i], counters[i]);
+	}
 	LWLockRelease(&shared->lock);
 }
 
@@ -183,6 +212,20 @@ stats_forget_database(Oid database)
 	while ((stats = hash_seq_search(&scan)) != NULL)
 		if (stats->key.database == database)
 			hash_search(table, &stats->key, HASH_REMOVE, NULL);
+	LWLockRelease(&shared->lock);
+}
+
+void
+stats_forget_max_lag(void)
+{
+	HASH_SEQ_STATUS scan;
+	QueueStats *stats;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	hash_seq_init(&scan, table);
+	while ((stats = hash_seq_search(&scan)) != NULL)
+		if (stats->key.database == MyDatabaseId)
+			pg_atomic_write_u64(&stats->max_pop_lag, 0);
 	LWLockRelease(&shared->lock);
 }
 

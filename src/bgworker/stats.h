@@ -32,10 +32,11 @@ typedef enum QueueCounter
 	COUNT_ACKS_RETRIED,
 	COUNT_ACKS_DEAD_LETTERED,
 	COUNT_ACKS_DROPPED,
-	COUNT_RETENTION_MESSAGES
+	COUNT_RETENTION_MESSAGES,
+	COUNT_POP_LAG /* milliseconds, summed over the messages delivered */
 } QueueCounter;
 
-#define QUEUE_COUNTERS (COUNT_RETENTION_MESSAGES + 1)
+#define QUEUE_COUNTERS (COUNT_POP_LAG + 1)
 
 typedef struct QueueKey
 {
@@ -48,7 +49,8 @@ typedef struct QueueStats
 	QueueKey key; /* hash key */
 	TimestampTz stats_reset;
 	pg_atomic_uint64 counters[QUEUE_COUNTERS];
-	pg_atomic_uint32 parked; /* pops that wait in front ends; for a moment it may be below 0 */
+	pg_atomic_uint64 max_pop_lag; /* milliseconds, since stats_forget_max_lag() */
+	pg_atomic_uint32 parked;	  /* pops that wait in front ends; for a moment it may be below 0 */
 } QueueStats;
 
 /* Shared memory. */
@@ -56,7 +58,7 @@ extern Size stats_shmem_size(void);
 extern void stats_startup(int tranche, bool found);
 
 /* Adds to a queue of this database, or to the common rest when there is no room for it. */
-extern void stats_add(const pg_uuid_t *queue, const int64 *counters);
+extern void stats_add(const pg_uuid_t *queue, const int64 *counters, int64 max_pop_lag);
 extern void stats_add_parked(const pg_uuid_t *queue, int32 change);
 
 /*
@@ -65,9 +67,15 @@ extern void stats_add_parked(const pg_uuid_t *queue, int32 change);
  */
 extern QueueStats *stats_copy(int *n);
 
-/* Forget queues that are no more. */
+/*
+ * Forget queues that are no more.  A single queue leaves its counters to the
+ * entry of the nil UUID, which sums up the deleted queues of a database.
+ */
 extern void stats_forget_queue(const pg_uuid_t *queue);
 extern void stats_forget_database(Oid database);
+
+/* Begins a new interval for the longest lag of this database's queues. */
+extern void stats_forget_max_lag(void);
 
 /* Sets the counters of this database, and the common rest, to zero. */
 extern void stats_reset(void);

@@ -21,6 +21,7 @@
 QUEEN_FUNCTION(stat_preloaded);
 QUEEN_FUNCTION(stat_queues);
 QUEEN_FUNCTION(stat_workers);
+QUEEN_FUNCTION(stat_forget_max_lag);
 QUEEN_FUNCTION(pg_stat_queen_reset);
 
 static void
@@ -53,14 +54,14 @@ has_counted(QueueStats *stats)
 
 /*
  * stat_queues(), columns: queue_id uuid, the counters in the order of
- * QueueCounter, parked bigint, stats_reset timestamptz
+ * QueueCounter, max_pop_lag bigint, parked bigint, stats_reset timestamptz
  */
 Datum
 stat_queues(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	Datum values[QUEUE_COUNTERS + 3];
-	bool nulls[QUEUE_COUNTERS + 3] = {false};
+	Datum values[QUEUE_COUNTERS + 4];
+	bool nulls[QUEUE_COUNTERS + 4] = {false};
 	QueueStats *stats;
 	int n;
 
@@ -75,9 +76,10 @@ stat_queues(PG_FUNCTION_ARGS)
 		values[0] = UUIDPGetDatum(&stats[i].key.queue);
 		for (int c = 0; c < QUEUE_COUNTERS; c++)
 			values[c + 1] = Int64GetDatum(pg_atomic_read_u64(&stats[i].counters[c]));
-		values[QUEUE_COUNTERS + 1] =
+		values[QUEUE_COUNTERS + 1] = Int64GetDatum(pg_atomic_read_u64(&stats[i].max_pop_lag));
+		values[QUEUE_COUNTERS + 2] =
 			Int64GetDatum(Max((int32) pg_atomic_read_u32(&stats[i].parked), 0));
-		values[QUEUE_COUNTERS + 2] = TimestampTzGetDatum(stats[i].stats_reset);
+		values[QUEUE_COUNTERS + 3] = TimestampTzGetDatum(stats[i].stats_reset);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 	return (Datum) 0;
@@ -178,6 +180,17 @@ stat_workers(PG_FUNCTION_ARGS)
 		}
 	}
 	return (Datum) 0;
+}
+
+/*
+ * stat_forget_max_lag()
+ */
+Datum
+stat_forget_max_lag(PG_FUNCTION_ARGS)
+{
+	require_preload();
+	stats_forget_max_lag();
+	PG_RETURN_VOID();
 }
 
 /*

@@ -9,8 +9,6 @@
 #include "http.h"
 
 extern void configure_handler(Request *req);	/* POST /api/v1/configure */
-extern void queues_handler(Request *req);		/* GET /api/v1/resources/queues */
-extern void queue_handler(Request *req);		/* GET /api/v1/resources/queues/:queue */
 extern void delete_queue_handler(Request *req); /* DELETE /api/v1/resources/queues/:queue */
 extern void dlq_handler(Request *req);			/* GET /api/v1/dlq */
 

@@ -200,7 +200,8 @@ unwatch(HttpExchange *x)
 	x->watched = false;
 }
 
-/* One more header if "name" is set.  What answers while the server drains ends its connection. */
+/* One more header if "name" is set, or another type than JSON.  What answers while the server
+ * drains ends its connection. */
 static void
 exchange_reply(HttpExchange *x, int status, Buf *body, const char *name, const char *value)
 {
@@ -214,6 +215,7 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *name, const c
 		buf_free(body);
 		buf_append_str(body, "{\"error\":\"out of memory\"}");
 		status = 503;
+		name = NULL;
 	}
 	data = body ? body->data : NULL;
 	len = body ? body->len : 0;
@@ -222,7 +224,7 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *name, const c
 		len, data, data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
 	if (body)
 		memset(body, 0, sizeof(*body));
-	if (len)
+	if (len && !(name && strcmp(name, "Content-Type") == 0))
 		MHD_add_response_header(response, "Content-Type", "application/json");
 	if (status == 503)
 		MHD_add_response_header(response, "Retry-After", "1");
@@ -249,6 +251,12 @@ void
 http_reply(Request *req, int status, Buf *body)
 {
 	exchange_reply(req->exchange, status, body, NULL, NULL);
+}
+
+void
+http_reply_text(Request *req, int status, const char *type, Buf *body)
+{
+	exchange_reply(req->exchange, status, body, "Content-Type", type);
 }
 
 static Buf

@@ -64,6 +64,9 @@ extern void http_watch(Request *req);
 /* Answers; takes the memory of "body".  "body" NULL: no body (204). */
 extern void http_reply(Request *req, int status, Buf *body);
 
+/* The same with a body that is not JSON, but of the type given. */
+extern void http_reply_text(Request *req, int status, const char *type, Buf *body);
+
 /* {"error": text} with the given status; 503 carries Retry-After. */
 extern void http_reply_error(Request *req, int status, const char *text);
 

@@ -24,8 +24,13 @@ typedef enum Metric
 	METRIC_ACK_MESSAGES,
 	METRIC_DB_ERRORS,
 	METRIC_CORRUPT_SEGMENTS,
-	METRIC_WAITING, /* gauge: pops that may park, or have */
-	METRIC_PARKED,	/* gauge: pops parked now */
+	METRIC_WAITING,			/* gauge: pops that may park, or have */
+	METRIC_PARKED,			/* gauge: pops parked now */
+	METRIC_LOOP_LAG_US,		/* gauge: how late the loop is lately, on average */
+	METRIC_LOOP_LAG_MAX_US, /* gauge: and at most, in about a minute */
+	METRIC_DB_UP,			/* gauge: database connections */
+	METRIC_DB_ACTIVE,		/* gauge: those with a call in flight */
+	METRIC_DB_WAITING,		/* gauge: calls that wait for one */
 	N_METRICS
 } Metric;
 
@@ -41,6 +46,18 @@ metrics_add(Metrics *metrics, Metric metric, uint64_t n)
 }
 
 static inline void
+metrics_set(Metrics *metrics, Metric gauge, uint64_t value)
+{
+	atomic_store_explicit(&metrics->values[gauge], value, memory_order_relaxed);
+}
+
+static inline uint64_t
+metrics_get(const Metrics *metrics, Metric metric)
+{
+	return atomic_load_explicit(&metrics->values[metric], memory_order_relaxed);
+}
+
+static inline void
 metrics_count_status(Metrics *metrics, int status)
 {
 	metrics_add(metrics, METRIC_REQUESTS, 1);
@@ -52,5 +69,8 @@ metrics_count_status(Metrics *metrics, int status)
 
 /* Sum over all workers. */
 extern uint64_t metrics_total(Metric metric);
+
+/* Memory of the process that is resident, bytes. */
+extern long metrics_resident_bytes(void);
 
 #endif

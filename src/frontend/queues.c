@@ -1,6 +1,6 @@
 /*
  * queues.c
- *		Queues: list, show, delete.
+ *		DELETE /api/v1/resources/queues/:queue
  */
 #include "admin.h"
 
@@ -10,15 +10,6 @@
 #include "worker.h"
 
 #include <stdio.h>
-
-void
-queues_handler(Request *req)
-{
-	DbCall *call = db_call_new(CALL_QUEUES, admin_on_json, req);
-
-	db_call_uuid(call, 0, &req->tenant);
-	db_submit(req->worker->db, LANE_ADMIN, call);
-}
 
 /* A name that no queue can have needs no look. */
 static bool
@@ -32,19 +23,6 @@ bad_queue_name(Request *req, Span name)
 	snprintf(text, sizeof(text), "queue %s", why);
 	http_reply_error(req, 400, text);
 	return true;
-}
-
-void
-queue_handler(Request *req)
-{
-	DbCall *call;
-
-	if (bad_queue_name(req, req->params[0]))
-		return;
-	call = db_call_new(CALL_QUEUE, admin_on_json, req);
-	db_call_uuid(call, 0, &req->tenant);
-	db_call_text(call, 1, req->params[0]);
-	db_submit(req->worker->db, LANE_ADMIN, call);
 }
 
 static void

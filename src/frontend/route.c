@@ -9,6 +9,7 @@
 #include "lease.h"
 #include "pop.h"
 #include "push.h"
+#include "reports.h"
 #include "status.h"
 
 static const Route routes[] = {
@@ -19,13 +20,32 @@ static const Route routes[] = {
 	{"POST", "/api/v1/ack/batch", LEVEL_READ_WRITE, ack_batch_handler},
 	{"POST", "/api/v1/lease/:leaseId/extend", LEVEL_READ_WRITE, lease_extend_handler},
 	{"POST", "/api/v1/configure", LEVEL_READ_WRITE, configure_handler},
-	{"GET", "/api/v1/resources/queues", LEVEL_READ_ONLY, queues_handler},
-	{"GET", "/api/v1/resources/queues/:queue", LEVEL_READ_ONLY, queue_handler},
+	{"GET", "/api/v1/resources/queues", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/resources/queues/:queue", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/resources/queues/:queue/depth", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/resources/namespaces", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/resources/tasks", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/resources/overview", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/status", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/status/queues", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/status/queues/:queue", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/status/analytics", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/queue-lag", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/queue-ops", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/queue-parked-replicas", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/retention", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/worker-metrics", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/workload", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/dlq-signatures", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/partition-liveness", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/postgres-stats", LEVEL_READ_ONLY, report_handler},
+	{"GET", "/api/v1/analytics/system-metrics", LEVEL_READ_ONLY, system_metrics_handler},
 	{"DELETE", "/api/v1/resources/queues/:queue", LEVEL_ADMIN, delete_queue_handler},
 	{"GET", "/api/v1/dlq", LEVEL_READ_ONLY, dlq_handler},
 	{"GET", "/health", LEVEL_PUBLIC, health_handler},
 	{"GET", "/status", LEVEL_READ_ONLY, status_handler},
 	{"GET", "/metrics", LEVEL_PUBLIC, metrics_handler},
+	{"GET", "/metrics/prometheus", LEVEL_PUBLIC, prometheus_handler},
 };
 
 /* Compares the target's segments with the pattern's, collecting parameters. */

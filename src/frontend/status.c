@@ -81,12 +81,12 @@ metrics_total(Metric metric)
 	uint64_t total = 0;
 
 	for (int i = 0; i < n_workers; i++)
-		total += atomic_load_explicit(&workers[i].metrics.values[metric], memory_order_relaxed);
+		total += metrics_get(&workers[i].metrics, metric);
 	return total;
 }
 
-static long
-resident_bytes(void)
+long
+metrics_resident_bytes(void)
 {
 	long pages = 0;
 	FILE *file = fopen("/proc/self/statm", "r");
@@ -106,15 +106,16 @@ seconds_of(struct timeval tv)
 	return (double) tv.tv_sec + (double) tv.tv_usec / 1e6;
 }
 
-/* Connections of this thread only: others are not ours to look at. */
+/* As of the last tick of each thread. */
 static void
-append_database(Buf *body, const Request *req)
+append_database(Buf *body)
 {
-	int up, active, waiting;
+	long long up = (long long) metrics_total(METRIC_DB_UP);
+	long long active = (long long) metrics_total(METRIC_DB_ACTIVE);
 
-	db_counts(req->worker->db, &up, &active, &waiting);
-	buf_printf(body, "\"database\":{\"poolSize\":%d,\"idleConnections\":%d,\"waitingRequests\":%d}",
-			   up, up - active, waiting);
+	buf_printf(body,
+			   "\"database\":{\"poolSize\":%lld,\"idleConnections\":%lld,\"waitingRequests\":%lld}",
+			   up, up - active, (long long) metrics_total(METRIC_DB_WAITING));
 }
 
 static void
@@ -157,12 +158,12 @@ metrics_handler(Request *req)
 			   "\"messages\":{\"total\":%llu,\"rate\":%.3f},",
 			   uptime, (unsigned long long) requests, uptime > 0 ? (double) requests / uptime : 0,
 			   (unsigned long long) messages, uptime > 0 ? (double) messages / uptime : 0);
-	append_database(&body, req);
+	append_database(&body);
 	buf_printf(&body,
 			   ",\"memory\":{\"rss\":%ld,\"heapTotal\":%zu,\"heapUsed\":%zu,\"external\":%zu,"
 			   "\"arrayBuffers\":0},\"cpu\":{\"user\":%.3f,\"system\":%.3f},",
-			   resident_bytes(), heap.arena + heap.hblkhd, heap.uordblks + heap.hblkhd, heap.hblkhd,
-			   seconds_of(usage.ru_utime), seconds_of(usage.ru_stime));
+			   metrics_resident_bytes(), heap.arena + heap.hblkhd, heap.uordblks + heap.hblkhd,
+			   heap.hblkhd, seconds_of(usage.ru_utime), seconds_of(usage.ru_stime));
 	append_queen(&body);
 	buf_append_char(&body, '}');
 	http_reply(req, 200, &body);

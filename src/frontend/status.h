@@ -1,6 +1,6 @@
 /*
  * status.h
- *		GET /health, /status, /metrics
+ *		GET /health, /status, /metrics, /metrics/prometheus
  */
 #ifndef QUEEN_STATUS_H
 #define QUEEN_STATUS_H
@@ -12,5 +12,6 @@
 extern void health_handler(Request *req);
 extern void status_handler(Request *req);
 extern void metrics_handler(Request *req);
+extern void prometheus_handler(Request *req); /* prometheus.c */
 
 #endif

@@ -13,6 +13,7 @@
 #include "fusion.h"
 #include "log.h"
 #include "pop.h"
+#include "reports.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -151,6 +152,30 @@ on_notification(void *ctx, const char *payload)
 
 /* --- the loop ---------------------------------------------------------------- */
 
+#define LAG_WEIGHT 16	  /* of the past in the average, against 1 */
+#define LAG_MAX_TICKS 600 /* after which a maximum has faded to a third */
+
+/* Gauges that other threads read: the loop's own delay, and the database connections. */
+static void
+take_samples(Worker *worker)
+{
+	Metrics *metrics = &worker->metrics;
+	int64_t now = clock_ms();
+	uint64_t late = now > worker->tick_due ? (uint64_t) (now - worker->tick_due) * 1000 : 0;
+	uint64_t average = metrics_get(metrics, METRIC_LOOP_LAG_US);
+	uint64_t longest = metrics_get(metrics, METRIC_LOOP_LAG_MAX_US);
+	int up, active, waiting;
+
+	longest -= longest / LAG_MAX_TICKS;
+	metrics_set(metrics, METRIC_LOOP_LAG_US, (average * (LAG_WEIGHT - 1) + late) / LAG_WEIGHT);
+	metrics_set(metrics, METRIC_LOOP_LAG_MAX_US, late > longest ? late : longest);
+	worker->tick_due = now + TICK_MS;
+	db_counts(worker->db, &up, &active, &waiting);
+	metrics_set(metrics, METRIC_DB_UP, (uint64_t) up);
+	metrics_set(metrics, METRIC_DB_ACTIVE, (uint64_t) active);
+	metrics_set(metrics, METRIC_DB_WAITING, (uint64_t) waiting);
+}
+
 static void
 on_tick(evutil_socket_t fd, short what, void *arg)
 {
@@ -158,6 +183,7 @@ on_tick(evutil_socket_t fd, short what, void *arg)
 
 	(void) fd;
 	(void) what;
+	take_samples(worker);
 	http_tick(worker->http);
 	db_tick(worker->db);
 	fusion_tick(worker->fusion);
@@ -212,6 +238,7 @@ close_worker(Worker *worker)
 	crypt_free(worker->crypt);
 	pops_free(worker->pops);
 	acks_free(worker->acks);
+	reports_free(worker->reports);
 	db_free(worker->db);
 	event_free(worker->tick);
 	event_free(worker->hint_event);
@@ -275,6 +302,8 @@ open_worker(Worker *worker, int id, const struct Conf *conf, int listen_fd)
 	worker->fusion = fusion_new(worker);
 	worker->pops = pops_new(worker);
 	worker->acks = acks_new(worker);
+	worker->reports = reports_new();
+	worker->tick_due = clock_ms() + TICK_MS;
 	worker->db = db_open(worker->base, conf, id == 0 ? on_notification : NULL, worker);
 	worker->http = http_start(worker, dup(listen_fd));
 	return worker->http != NULL;

@@ -49,6 +49,8 @@ typedef struct Worker
 	struct Acks *acks;
 	struct Crypt *crypt; /* NULL: no key */
 	Metrics metrics;
+	struct Reports *reports;
+	int64_t tick_due;		  /* monotonic milliseconds */
 	int64_t parked_report_at; /* monotonic milliseconds */
 	bool parked_reported;	  /* the last report was not empty */
 
