@@ -3,13 +3,13 @@ EXTENSION = queen
 EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" queen.control)
 
 # The extension script is these files, in this order.
-<<<<<<< HEAD
-SQL_PARTS = schema codec stats due queue push pop discovery ack lease dlq retention sidecar cleanup \
-	expiry resources stat_views history seek groups traces maintain api grants
-=======
-SQL_PARTS = schema codec stats due queue push pop ack lease dlq retention sidecar cleanup expiry \
-	resources stat_views history timeline status analytics prometheus maintain api grants
->>>>>>> 01fa286 (Reports over HTTP: resources, status, analytics, and metrics for Prometheus)
+SQL_PARTS = schema codec stats due queue \
+	push pop discovery ack lease dlq \
+	retention sidecar cleanup expiry \
+	resources stat_views history maintain \
+	timeline status analytics prometheus \
+	seek groups traces \
+	api grants
 SQL_FILES = $(SQL_PARTS:%=sql/%.sql)
 
 MODULE_big = queen

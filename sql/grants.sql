@@ -29,30 +29,36 @@ GRANT EXECUTE ON FUNCTION
     queen.log_provision,
     queen.log_push,
     queen.log_pop,
+    queen.log_discover,
     queen.log_quarantine,
     queen.log_ack,
     queen.log_renew,
     queen.log_release,
+    queen.log_parked
+TO queen_frontend;
+GRANT EXECUTE ON FUNCTION
     queen.log_configure,
     queen.log_delete_queue,
-    queen.log_parked,
-    queen.log_queues,
-    queen.log_queue,
-    queen.log_dlq,
-<<<<<<< HEAD
-    queen.log_discover,
+    queen.log_dlq
+TO queen_frontend;
+GRANT EXECUTE ON FUNCTION
     queen.log_seek,
     queen.log_groups,
     queen.log_group,
     queen.log_lagging,
     queen.log_move_subscription,
     queen.log_delete_group,
-    queen.log_refresh_statistics,
+    queen.log_refresh_statistics
+TO queen_frontend;
+GRANT EXECUTE ON FUNCTION
     queen.log_trace,
     queen.log_traces,
     queen.log_traces_by_name,
     queen.log_trace_names
-=======
+TO queen_frontend;
+GRANT EXECUTE ON FUNCTION
+    queen.log_queues,
+    queen.log_queue,
     queen.log_queue_depth,
     queen.log_labels,
     queen.log_overview,
@@ -60,6 +66,9 @@ GRANT EXECUTE ON FUNCTION
     queen.log_status_queues,
     queen.log_status_queue,
     queen.log_status_analytics,
+    queen.log_metrics
+TO queen_frontend;
+GRANT EXECUTE ON FUNCTION
     queen.log_analytics_queue_lag,
     queen.log_analytics_queue_ops,
     queen.log_analytics_parked,
@@ -68,9 +77,7 @@ GRANT EXECUTE ON FUNCTION
     queen.log_analytics_workload,
     queen.log_analytics_dlq,
     queen.log_analytics_liveness,
-    queen.log_analytics_postgres,
-    queen.log_metrics
->>>>>>> 01fa286 (Reports over HTTP: resources, status, analytics, and metrics for Prometheus)
+    queen.log_analytics_postgres
 TO queen_frontend;
 
 -- Exactly the API for applications; its helpers are not part of it.
