@@ -2,7 +2,7 @@
  * bench.h
  *		Parts of the load generator: pushers, poppers, and what they share.
  *
- * A message is known by its number: pushers give them out from 0 on, the
+ * A message is known by its number: pushers give them out in turn, the
  * transaction id holds it, and poppers note which numbers they were given.
  */
 #ifndef QUEEN_BENCH_H
@@ -24,7 +24,9 @@ typedef struct Options
 
 	int push; /* connections that push */
 	int batch;
+	int64_t first;	/* number of the first message */
 	int partitions; /* "p0", "p1", ...: each request chooses one of them at random */
+	int stride;		/* from one partition's number to the next one's */
 	int rate;		/* messages per second of the open loop; 0: closed loop */
 	int payload;	/* bytes of a made-up payload */
 	const char *payloads;
@@ -33,6 +35,7 @@ typedef struct Options
 	int pop; /* connections that pop; number i is of group i modulo their number */
 	int pop_batch;
 	int groups;
+	const char *group; /* what their names begin with */
 	bool auto_ack;
 	bool pinned; /* connection i pops partition i only */
 

@@ -32,6 +32,7 @@ note_delivery(Popper *popper, int64_t number, int64_t now)
 {
 	uint8_t *byte, bit;
 
+	number -= options.first;
 	if (number < 0 || number >= options.messages)
 	{
 		totals.duplicates++; /* of nothing that this run pushed */
@@ -96,7 +97,8 @@ take_messages(Popper *popper, Span body, int64_t now)
 	Span id;
 
 	buf_reset(&popper->ack);
-	buf_printf(&popper->ack, "{\"consumerGroup\":\"g%d\",\"acknowledgments\":[", popper->group);
+	buf_printf(&popper->ack, "{\"consumerGroup\":\"%s%d\",\"acknowledgments\":[", options.group,
+			   popper->group);
 	while ((id = next_member(&at, end, "\"transactionId\":\"" ID_PREFIX)).ptr)
 	{
 		note_delivery(popper, strtoll(id.ptr, NULL, 16), now);
@@ -205,8 +207,9 @@ poppers_open(void)
 		if (options.pinned)
 			buf_printf(&popper->path, "/partition/p%d", i % options.partitions);
 		buf_printf(&popper->path,
-				   "?consumerGroup=g%d&subscriptionMode=all&batch=%d&wait=true&timeout=2000%s",
-				   popper->group, options.pop_batch, options.auto_ack ? "&autoAck=true" : "");
+				   "?consumerGroup=%s%d&subscriptionMode=all&batch=%d&wait=true&timeout=2000%s",
+				   options.group, popper->group, options.pop_batch,
+				   options.auto_ack ? "&autoAck=true" : "");
 		send_pop(popper);
 	}
 }

@@ -28,7 +28,7 @@ static int64_t requests;	/* begun */
 static bool
 nothing_left(int64_t now)
 {
-	return stopped || (options.messages > 0 && next_number >= options.messages) ||
+	return stopped || (options.messages > 0 && next_number >= options.first + options.messages) ||
 		   (options.seconds > 0 && now >= totals.start + options.seconds * INT64_C(1000000));
 }
 
@@ -36,7 +36,7 @@ static void
 build_body(Pusher *pusher)
 {
 	Buf *body = &pusher->body;
-	int partition = rand_r(&pusher->random) % options.partitions;
+	int partition = rand_r(&pusher->random) % options.partitions * options.stride;
 	Buf head = {0};
 
 	buf_printf(&head, "{\"queue\":\"%s\",\"partition\":\"p%d\",\"transactionId\":\"" ID_PREFIX,
@@ -54,7 +54,7 @@ build_body(Pusher *pusher)
 		buf_append(body, payload.ptr, payload.len);
 		buf_append_char(body, '}');
 		if (due_times)
-			due_times[next_number] = pusher->due;
+			due_times[next_number - options.first] = pusher->due;
 		next_number++;
 	}
 	buf_append_str(body, "]}");
@@ -97,6 +97,7 @@ pushers_open(void)
 {
 	pushers = calloc((size_t) options.push, sizeof(*pushers));
 	idle = calloc((size_t) options.push, sizeof(*idle));
+	next_number = options.first;
 	for (int i = 0; i < options.push; i++)
 	{
 		exchange_init(&pushers[i].exchange, epoll_fd, options.port, on_answer, &pushers[i]);

@@ -25,10 +25,12 @@
 Options options = {.queue = "bench",
 				   .batch = 1,
 				   .partitions = 64,
+				   .stride = 1,
 				   .payload = 200,
 				   .seed = 1,
 				   .pop_batch = 100,
-				   .groups = 1};
+				   .groups = 1,
+				   .group = "g"};
 Totals totals;
 int epoll_fd;
 volatile bool stopped;
@@ -120,23 +122,16 @@ typedef struct Option
 } Option;
 
 static const Option table[] = {
-	{"port", .number = &options.port},
-	{"queue", .text = &options.queue},
-	{"seconds", .number = &options.seconds},
-	{"messages", .large = &options.messages},
-	{"push", .number = &options.push},
-	{"batch", .number = &options.batch},
-	{"partitions", .number = &options.partitions},
-	{"rate", .number = &options.rate},
-	{"payload", .number = &options.payload},
-	{"payloads", .text = &options.payloads},
-	{"seed", .number = &options.seed},
-	{"pop", .number = &options.pop},
-	{"pop-batch", .number = &options.pop_batch},
-	{"groups", .number = &options.groups},
-	{"auto-ack", .flag = &options.auto_ack},
-	{"pinned", .flag = &options.pinned},
-	{"park", .number = &options.park},
+	{"port", .number = &options.port},			 {"queue", .text = &options.queue},
+	{"seconds", .number = &options.seconds},	 {"messages", .large = &options.messages},
+	{"push", .number = &options.push},			 {"batch", .number = &options.batch},
+	{"first", .large = &options.first},			 {"partitions", .number = &options.partitions},
+	{"stride", .number = &options.stride},		 {"rate", .number = &options.rate},
+	{"payload", .number = &options.payload},	 {"payloads", .text = &options.payloads},
+	{"seed", .number = &options.seed},			 {"pop", .number = &options.pop},
+	{"pop-batch", .number = &options.pop_batch}, {"groups", .number = &options.groups},
+	{"group", .text = &options.group},			 {"auto-ack", .flag = &options.auto_ack},
+	{"pinned", .flag = &options.pinned},		 {"park", .number = &options.park},
 };
 
 #define N_OPTIONS (sizeof(table) / sizeof(table[0]))
