@@ -308,28 +308,42 @@ lock_partitions(Push *push, bool wait)
 	}
 }
 
+static void
+read_queue(Push *push, PushPartition *partition, TupleTableSlot *row)
+{
+	LogTable *table = push->queues_table;
+	ScanKeyData key;
+	bool alive;
+
+	row_key(&key, table, QUEUES_BY_ID, 1, BTEqualStrategyNumber,
+			UUIDPGetDatum(&partition->queue_id));
+	if (!row_find(table, QUEUES_BY_ID, &key, 1, row))
+		return;
+	(void) row_get(table, row, QUEUES_DELETED_AT, &alive);
+	partition->exists = alive;
+	partition->encrypted = DatumGetBool(row_value(table, row, QUEUES_ENCRYPTION_ENABLED));
+	partition->dedup_seconds = DatumGetInt32(row_value(table, row, QUEUES_DEDUP_WINDOW_SECONDS));
+}
+
 /* The queue may have been deleted, or become encrypted, before its partition was ours. */
 static void
 read_queues(Push *push)
 {
-	LogTable *table = push->queues_table;
-	TupleTableSlot *row = row_slot(table);
+	TupleTableSlot *row = row_slot(push->queues_table);
 
 	for (int i = 0; i < push->npartitions; i++)
 	{
 		PushPartition *partition = &push->partitions[i];
-		ScanKeyData key;
-		bool deleted_is_null;
+		const PushPartition *before = &push->partitions[i - 1];
 
-		row_key(&key, table, QUEUES_BY_ID, 1, BTEqualStrategyNumber,
-				UUIDPGetDatum(&partition->queue_id));
-		if (partition->lock == ROW_GONE || !row_find(table, QUEUES_BY_ID, &key, 1, row))
-			continue;
-		(void) row_get(table, row, QUEUES_DELETED_AT, &deleted_is_null);
-		partition->exists = deleted_is_null;
-		partition->encrypted = DatumGetBool(row_value(table, row, QUEUES_ENCRYPTION_ENABLED));
-		partition->dedup_seconds =
-			DatumGetInt32(row_value(table, row, QUEUES_DEDUP_WINDOW_SECONDS));
+		if (i > 0 && memcmp(&partition->queue_id, &before->queue_id, UUID_LEN) == 0)
+		{
+			partition->exists = before->exists;
+			partition->encrypted = before->encrypted;
+			partition->dedup_seconds = before->dedup_seconds;
+		}
+		else
+			read_queue(push, partition, row);
 	}
 	ExecDropSingleTupleTableSlot(row);
 }
@@ -459,7 +473,7 @@ push_entry(Push *push, int i, PushEntry *entry)
 
 	if (entry->error != NULL)
 		return PUSH_INVALID;
-	if (partition == NULL || !partition->exists)
+	if (partition == NULL || !partition->exists || partition->lock == ROW_GONE)
 		return PUSH_MISSING;
 	if (partition->lock == ROW_BUSY)
 		return PUSH_BUSY;
