@@ -1,11 +1,12 @@
-# Push by many sessions at once, in fused calls of one frame each, with savepoints and rollbacks in
-# between: no hole, no duplicate, no stamp out of order (V-02, V-03, V-04, V-05, V-11), no deadlock;
-# and all of it is there after a crash (V-91). The ids come from a small range, so that most of them
-# are pushed by several sessions.
+# Push by many sessions at once, in fused calls of one frame each, with savepoints, rollbacks and
+# VACUUM in between: no hole, no duplicate, no stamp out of order (V-02, V-03, V-04, V-05, V-11), no
+# deadlock; and all of it is there after a crash, in sound tables and indexes (V-91). The ids come from
+# a small range, so that most of them are pushed by several sessions.
 use strict;
 use warnings;
 use lib 'regress/t';
 use PostgreSQL::Test::Utils;
+use QueenHistory;
 use QueenTest;
 use Test::More;
 
@@ -41,7 +42,8 @@ my %scripts = (
         . "SELECT push_random(:n, false);\nSELECT push_random(:n, false);\nROLLBACK TO s;\n"
         . "SELECT push_random(:n, false);\nCOMMIT;\n",
     'rollback@2' => "\\set n random(1, 4)\nBEGIN;\nSELECT push_random(:n, false);\n"
-        . "SELECT push_random(:n, false);\nROLLBACK;\n");
+        . "SELECT push_random(:n, false);\nROLLBACK;\n",
+    'vacuum@1' => "VACUUM queen.log_partitions;\nVACUUM queen.log_txns;\n");
 my @files;
 for my $name (sort keys %scripts)
 {
@@ -85,5 +87,6 @@ check_log('after the run');
 $node->stop('immediate');
 $node->start;
 check_log('after a crash');
+QueenHistory::check_storage($queen, 'after a crash');
 
 $queen->finish;

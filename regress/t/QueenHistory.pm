@@ -403,6 +403,14 @@ sub check_tables
 {
     my ($queen, $name) = @_;
     report("$name: $_->[0]", split /\n/, $queen->sql($_->[1])) for @rules;
+    check_storage($queen, $name);
+    return;
+}
+
+# What must hold of heaps and indexes, whatever is in them.
+sub check_storage
+{
+    my ($queen, $name) = @_;
     my $node = $queen->node;
     $queen->sql('CREATE EXTENSION IF NOT EXISTS amcheck');
     my ($output, $errors);
