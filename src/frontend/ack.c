@@ -59,7 +59,7 @@ typedef struct AckRequest
 	size_t n, cap;
 	size_t undecided;
 	bool alone;		  /* a call failed: find out whether this one is to blame */
-	int64_t deadline; /* of the turned away, monotonic milliseconds */
+	int64_t deadline; /* since it was turned away first, monotonic milliseconds; 0: it was not */
 	Buf strings;	  /* unescaped texts; never grows beyond the body */
 } AckRequest;
 
@@ -209,7 +209,8 @@ on_acked(DbCall *call, PGresult *res, const DbError *error)
 			answer(ack);
 		else
 		{
-			ack->deadline = clock_ms() + bundle->acks->worker->conf->lock_timeout_ms;
+			if (ack->deadline == 0)
+				ack->deadline = clock_ms() + bundle->acks->worker->conf->lock_timeout_ms;
 			DL_APPEND(bundle->acks->turned_away, ack);
 		}
 	}
@@ -290,13 +291,15 @@ acks_tick(Acks *acks)
 {
 	int64_t now = clock_ms();
 
-	/* They were turned away in this order, all with the same time limit. */
-	while (acks->turned_away && acks->turned_away->deadline < now)
+	while (acks->turned_away)
 	{
 		AckRequest *ack = acks->turned_away;
 
 		DL_DELETE(acks->turned_away, ack);
-		http_reply_error(ack->req, 503, "the cursor is held by another session");
+		if (ack->deadline >= now)
+			DL_APPEND(acks->queue, ack);
+		else
+			http_reply_error(ack->req, 503, "the cursor is held by another session");
 	}
 }
 
@@ -307,7 +310,8 @@ acks_dispatch(Acks *acks)
 
 	while (acks->queue && db_lane_free(db, LANE_READ))
 		send_bundle(acks, &acks->queue, LANE_READ, BUNDLE_MAX_REQUESTS);
-	while (acks->turned_away && db_lane_free(db, LANE_WAIT))
+	/* A place to wait for everybody is not to be had: the others try again at the next tick. */
+	while (acks->turned_away && db_lane_spare(db, LANE_WAIT))
 		send_bundle(acks, &acks->turned_away, LANE_WAIT, 1);
 	if (db_lane_down(db, LANE_READ))
 		fail_list(&acks->queue);

@@ -189,6 +189,7 @@ db_error_status(const DbError *error)
 static void
 lane_push(DbLane *lane, DbCall *call)
 {
+	call->deadline = clock_ms() + QUEUE_TIMEOUT_MS;
 	call->next = NULL;
 	*lane->queue_tail = call;
 	lane->queue_tail = &call->next;
@@ -221,6 +222,17 @@ bool
 db_lane_free(const Db *db, DbLaneId id)
 {
 	return db->lanes[id].queue == NULL && lane_idle_conn(&db->lanes[id]) != NULL;
+}
+
+bool
+db_lane_spare(const Db *db, DbLaneId id)
+{
+	const DbLane *lane = &db->lanes[id];
+	int idle = 0;
+
+	for (int i = 0; i < lane->n_conns; i++)
+		idle += lane->conns[i].state == CONN_READY && lane->conns[i].call == NULL;
+	return lane->queue == NULL && idle > 1;
 }
 
 static bool
@@ -264,7 +276,7 @@ db_counts(const Db *db, int *up, int *active, int *waiting)
 void
 db_submit(Db *db, DbLaneId id, DbCall *call)
 {
-	call->deadline = clock_ms() + QUEUE_TIMEOUT_MS;
+	call->give_up_at = clock_ms() + db->conf->lock_timeout_ms;
 	lane_push(&db->lanes[id], call);
 	lane_run(&db->lanes[id]);
 }
@@ -379,6 +391,15 @@ lane_run(DbLane *lane)
 		lane_fail_all(lane);
 }
 
+/* Nothing was done: rolled back for the sake of others, or its turn to wait for a lock is over. */
+static bool
+call_worth_repeating(const DbCall *call, const char *sqlstate)
+{
+	if (strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0)
+		return call->attempts < MAX_ATTEMPTS;
+	return strcmp(sqlstate, "55P03") == 0 && !call->no_patience && clock_ms() < call->give_up_at;
+}
+
 /* The call's synchronisation point was passed: what it did is decided. */
 static void
 conn_call_done(DbConn *conn)
@@ -395,8 +416,7 @@ conn_call_done(DbConn *conn)
 		db_call_free(call);
 		return;
 	}
-	if (sqlstate && call->attempts < MAX_ATTEMPTS &&
-		(strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0))
+	if (sqlstate && call_worth_repeating(call, sqlstate))
 		lane_push(conn->lane, call);
 	else
 		call_fail_with_result(call, res);

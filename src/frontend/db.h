@@ -54,7 +54,9 @@ struct DbCall
 	void *ctx;
 	PgArray params[CALL_MAX_PARAMS]; /* in binary, NULL where buf.data is NULL */
 	int attempts;
-	int64_t deadline; /* monotonic milliseconds */
+	bool no_patience;	/* a lock timeout is not a reason to repeat it */
+	int64_t deadline;	/* to be sent, monotonic milliseconds */
+	int64_t give_up_at; /* waiting for locks */
 };
 
 /* Receives the payload of each notification on queen_wake. */
@@ -84,6 +86,9 @@ extern void db_submit(Db *db, DbLaneId lane, DbCall *call);
 
 /* True when a call submitted now would be sent at once. */
 extern bool db_lane_free(const Db *db, DbLaneId lane);
+
+/* True when that would leave another connection idle. */
+extern bool db_lane_spare(const Db *db, DbLaneId lane);
 
 /* True when the lane has no connection and its last attempt to get one failed. */
 extern bool db_lane_down(const Db *db, DbLaneId lane);

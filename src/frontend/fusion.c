@@ -47,7 +47,7 @@ typedef struct Gather
 	bool encrypt;	  /* the queue is encrypted */
 	bool alone;		  /* a bundle failed: find out whether this one is to blame */
 	int missing;	  /* answers "missing" in a row */
-	int64_t deadline; /* of the turned away, monotonic milliseconds */
+	int64_t deadline; /* since it was turned away first, monotonic milliseconds; 0: it was not */
 	PushItem *head, **tail;
 	int n_gathered;	   /* messages from head on */
 	PushItem **flight; /* messages of the segment in flight, in frame order */
@@ -205,6 +205,7 @@ gather_leave_list(Fusion *fusion, Gather **list, Gather *gather)
 static void
 gather_next(Fusion *fusion, Gather *gather)
 {
+	gather->deadline = 0;
 	if (gather->head)
 	{
 		gather_make_ready(fusion, gather);
@@ -494,11 +495,21 @@ segment_in_clear(Fusion *fusion, Gather *gather)
 	}
 }
 
+static void provision(Fusion *fusion, Gather *const *gathers, int n);
+
 static void
 on_provisioned(DbCall *call, PGresult *res, const DbError *error)
 {
 	Bundle *bundle = call->ctx;
 
+	if (error && bundle->n > 1 && strcmp(error->sqlstate, "55P03") == 0)
+	{
+		/* Another session holds one of the names: the others need not wait for it. */
+		for (int i = 0; i < bundle->n; i++)
+			provision(bundle->fusion, &bundle->gathers[i], 1);
+		free(bundle);
+		return;
+	}
 	for (int i = 0; i < bundle->n; i++)
 	{
 		Gather *gather = bundle->gathers[i];
@@ -513,24 +524,28 @@ on_provisioned(DbCall *call, PGresult *res, const DbError *error)
 
 /* Creates queues and partitions; their messages wait in front. */
 static void
-provision(Bundle *bundle)
+provision(Fusion *fusion, Gather *const *gathers, int n)
 {
+	Bundle *bundle = calloc(1, sizeof(*bundle));
 	DbCall *call = db_call_new(CALL_PROVISION, on_provisioned, bundle);
 	PgArray *tenants = db_call_array(call, 0, OID_UUID);
 	PgArray *queues = db_call_array(call, 1, OID_TEXT);
 	PgArray *partitions = db_call_array(call, 2, OID_TEXT);
 
-	for (int i = 0; i < bundle->n; i++)
+	bundle->fusion = fusion;
+	bundle->n = n;
+	for (int i = 0; i < n; i++)
 	{
-		pgarray_add_uuid(tenants, &bundle->gathers[i]->tenant);
-		pgarray_add_span(queues, bundle->gathers[i]->queue);
-		pgarray_add_span(partitions, bundle->gathers[i]->partition);
+		bundle->gathers[i] = gathers[i];
+		pgarray_add_uuid(tenants, &gathers[i]->tenant);
+		pgarray_add_span(queues, gathers[i]->queue);
+		pgarray_add_span(partitions, gathers[i]->partition);
 	}
 	pgarray_end(tenants);
 	pgarray_end(queues);
 	pgarray_end(partitions);
-	/* Another session may hold the name it is creating: wait where waiting hurts nobody. */
-	db_submit(bundle->fusion->worker->db, LANE_WAIT, call);
+	call->no_patience = n > 1;
+	db_submit(fusion->worker->db, LANE_WAIT, call);
 }
 
 /* Acts on one verdict.  True when the partition has to be created first. */
@@ -548,7 +563,8 @@ segment_verdict(Fusion *fusion, Gather *gather, const PGresult *res, int row)
 	{
 		return_flight(gather);
 		gather->state = GATHER_TURNED_AWAY;
-		gather->deadline = clock_ms() + fusion->worker->conf->lock_timeout_ms;
+		if (gather->deadline == 0)
+			gather->deadline = clock_ms() + fusion->worker->conf->lock_timeout_ms;
 		DL_APPEND(fusion->turned_away, gather);
 		return false;
 	}
@@ -605,7 +621,8 @@ static void
 on_pushed(DbCall *call, PGresult *res, const DbError *error)
 {
 	Bundle *bundle = call->ctx;
-	Bundle *missing;
+	Gather *missing[BUNDLE_MAX_SEGMENTS];
+	int n_missing = 0;
 
 	if (bundle->lane == LANE_PUSH)
 	{
@@ -618,21 +635,17 @@ on_pushed(DbCall *call, PGresult *res, const DbError *error)
 		free(bundle);
 		return;
 	}
-	missing = calloc(1, sizeof(*missing));
-	missing->fusion = bundle->fusion;
 	for (int row = 0; row < PQntuples(res); row++)
 	{
 		Gather *gather = bundle->gathers[pgcol_int(res, row, PUSH_ENTRY) - 1];
 
 		if (segment_verdict(bundle->fusion, gather, res, row))
-			missing->gathers[missing->n++] = gather;
+			missing[n_missing++] = gather;
 	}
 	PQclear(res);
+	if (n_missing > 0)
+		provision(bundle->fusion, missing, n_missing);
 	free(bundle);
-	if (missing->n > 0)
-		provision(missing);
-	else
-		free(missing);
 }
 
 /* --- sending ------------------------------------------------------------- */
@@ -744,12 +757,16 @@ fusion_tick(Fusion *fusion)
 {
 	int64_t now = clock_ms();
 
-	/* They were turned away in this order, all with the same time limit. */
-	while (fusion->turned_away && fusion->turned_away->deadline < now)
+	while (fusion->turned_away)
 	{
 		Gather *gather = fusion->turned_away;
 
 		gather_leave_list(fusion, &fusion->turned_away, gather);
+		if (gather->deadline >= now)
+		{
+			gather_make_ready(fusion, gather);
+			continue;
+		}
 		fail_gathered(gather, 503, "the partition is held by another session");
 		gather_next(fusion, gather);
 	}
@@ -762,7 +779,8 @@ fusion_dispatch(Fusion *fusion)
 
 	while (fusion->ready && db_lane_free(db, LANE_PUSH) && worth_a_call(fusion))
 		send_bundle(fusion, &fusion->ready, LANE_PUSH, BUNDLE_MAX_SEGMENTS);
-	while (fusion->turned_away && db_lane_free(db, LANE_WAIT))
+	/* A place to wait for everybody is not to be had: the others try again at the next tick. */
+	while (fusion->turned_away && db_lane_spare(db, LANE_WAIT))
 		send_bundle(fusion, &fusion->turned_away, LANE_WAIT, 1);
 	if (db_lane_down(db, LANE_PUSH))
 		fail_list(fusion, &fusion->ready);
