@@ -200,6 +200,7 @@ BEGIN
         RETURN true;                    -- there is nothing to seed yet
     END IF;
 
+    -- A conflict with a cursor that another session has changed would wait for its transaction.
     INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
     SELECT p.id, req.consumer_group,
            CASE WHEN whole THEN p.log_start - 1
@@ -210,6 +211,8 @@ BEGIN
              WHERE queue_id = req.queue_id
              ORDER BY id
                FOR KEY SHARE SKIP LOCKED) p
+     WHERE NOT EXISTS (SELECT FROM queen.log_consumers c
+                        WHERE c.partition_id = p.id AND c.consumer_group = req.consumer_group)
     ON CONFLICT DO NOTHING;
     RETURN true;
 END
