@@ -19,7 +19,7 @@ typedef struct Options
 {
 	int port;
 	const char *queue;
-	int seconds;	  /* nothing is begun after that; 0: until all messages are done */
+	int seconds;	  /* no push is begun after that; with --park, how long to stay */
 	int64_t messages; /* how many to push, and how many are there to be popped */
 
 	int push; /* connections that push */

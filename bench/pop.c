@@ -2,9 +2,8 @@
  * pop.c
  *		Connections that pop, and acknowledge what they got.
  *
- * They end when every group has been given every message once, when nothing has
- * come for a while although something is missing, or when their time is up, and
- * then nothing counts as missing.
+ * They end when every group has been given every message once, or when nothing
+ * has come for a while although something is missing.
  */
 #include "bench.h"
 
@@ -120,17 +119,13 @@ poppers_finished(void)
 {
 	int64_t wanted = options.messages * options.groups;
 
-	int64_t now = clock_us();
-
-	if (options.seconds > 0 && now > totals.start + options.seconds * INT64_C(1000000))
-		return true;
-	return totals.acknowledged >= wanted || stopped || now > totals.last + STALL_US;
+	return totals.acknowledged >= wanted || stopped || clock_us() > totals.last + STALL_US;
 }
 
 int64_t
 poppers_missing(void)
 {
-	return options.seconds > 0 ? 0 : options.messages * options.groups - totals.delivered;
+	return options.messages * options.groups - totals.delivered;
 }
 
 static void

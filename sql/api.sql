@@ -446,6 +446,34 @@ $$;
 COMMENT ON FUNCTION queen.renew(uuid, int) IS
     'Extends a lease, in all of its partitions, to at least the given seconds from now (default 60, 1 to 86,400) and returns its end; never shortens it. Others see that only after the commit. Raises 55000 when the lease is over or unknown, 22023 for other seconds, 0A000 outside READ COMMITTED';
 
+CREATE FUNCTION queen.seek(queue text, consumer_group text, target timestamptz,
+                           partition text DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, queen, pg_temp
+AS $$
+DECLARE
+    step   record;
+    resume text;
+    moved  bigint := 0;
+BEGIN
+    LOOP
+        SELECT k.* INTO step
+          FROM queen.log_seek(queen.api_tenant(), coalesce(consumer_group, '__QUEUE_MODE__'), queue,
+                              partition, target, resume, 1000) AS k;
+        IF step.queue_id IS NULL THEN
+            PERFORM queen.api_queue(queue);
+        END IF;
+        moved := moved + step.moved;
+        resume := step.next;
+        EXIT WHEN resume IS NULL;
+    END LOOP;
+    RETURN moved;
+END
+$$;
+COMMENT ON FUNCTION queen.seek(text, text, timestamptz, text) IS
+    'Moves a consumer group (NULL: the consumers without a group) in a queue, forwards or back, and ends its leases: the next message is the first that was pushed at or after target. -infinity: the oldest; infinity: what is pushed from now on. partition: only in this one. Returns the number of partitions, which stay locked against the group until the transaction ends. Raises P0002 when the queue does not exist, 22023 for a bad name or no target, 0A000 outside READ COMMITTED';
+
 CREATE FUNCTION queen.configure(queue text, options jsonb DEFAULT '{}',
                                 namespace text DEFAULT NULL, task text DEFAULT NULL,
                                 mode text DEFAULT 'merge')

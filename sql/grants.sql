@@ -88,6 +88,7 @@ GRANT EXECUTE ON FUNCTION
     queen.ack,
     queen.nack,
     queen.renew,
+    queen.seek,
     queen.configure,
     queen.delete_queue,
     queen.lag,

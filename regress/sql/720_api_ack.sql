@@ -88,6 +88,32 @@ SELECT transaction_id, attempt FROM queen.pop('turn', batch => 2);
 COMMIT;
 SELECT * FROM queen.lag('turn');
 
+-- V-81: seek, to a time, to both ends, of one partition and of all.
+SELECT count(*) FROM queen.push_many('seek', '{1,2,3}', '{a,a,b}', '{a1,a2,b1}');
+SELECT status FROM queen.push('seek', '4', 'a', 'a3');
+SELECT s.created_at AS since FROM queen.log_segments AS s WHERE s.partition_id = pg_temp.partition_id('seek', 'a') AND s.base_offset = 2 \gset
+SELECT count(*) FROM queen.pop('seek', 'g', batch => 10, partitions => 0, subscription_mode => 'all');
+SELECT queen.seek('seek', 'g', '-infinity') AS partitions;
+SELECT transaction_id FROM queen.pop('seek', 'g', batch => 10, partitions => 0) ORDER BY 1;
+SELECT queen.seek('seek', 'g', :'since', 'a') AS partitions;
+SELECT transaction_id FROM queen.pop('seek', 'g', batch => 10, partitions => 0);
+SELECT queen.seek('seek', 'g', 'infinity') AS partitions;
+SELECT lag, leased FROM queen.lag('seek', 'g');
+SELECT queen.seek('seek', NULL, 'infinity') AS partitions;
+SELECT count(*) FROM queen.pop('seek', batch => 10, partitions => 0);
+BEGIN;
+SELECT queen.seek('seek', 'g', '-infinity') AS partitions;
+ROLLBACK;
+SELECT lag, leased FROM queen.lag('seek', 'g');
+SELECT queen.seek('seek', 'g', 'infinity', 'unknown') AS partitions;
+SELECT pg_temp.failure($$SELECT queen.seek('nothing', 'g', 'infinity')$$);
+SELECT pg_temp.failure($$SELECT queen.seek('seek', '', 'infinity')$$);
+SELECT pg_temp.failure($$SELECT queen.seek('seek', 'g', NULL)$$);
+-- More partitions than one step takes.
+SELECT count(*) FROM queen.push_many('wide', (SELECT array_agg(to_jsonb(i)) FROM generate_series(1, 2500) AS i), (SELECT array_agg('p' || i) FROM generate_series(1, 2500) AS i));
+SELECT queen.seek('wide', 'g', '-infinity') AS partitions;
+SELECT lag FROM queen.lag('wide', 'g');
+
 -- V-96: another tenant's queue, partition and lease are not there.
 INSERT INTO queen.queues (tenant_id, name) VALUES ('00000000-0000-0000-0000-00000000000b', 'foreign');
 INSERT INTO queen.log_partitions (queue_id, name, last_offset) SELECT id, 'p', 0 FROM queen.queues WHERE name = 'foreign';
@@ -100,6 +126,7 @@ SELECT pg_temp.failure(format($$SELECT queen.nack(%L, 't', '00000000-0000-0000-0
 SELECT pg_temp.failure($$SELECT queen.renew('00000000-0000-0000-0000-00000000000c')$$);
 SELECT pg_temp.failure($$SELECT queen.pop('foreign', partition => 'p')$$);
 SELECT pg_temp.failure($$SELECT queen.lag('foreign')$$);
+SELECT pg_temp.failure($$SELECT queen.seek('foreign', '__QUEUE_MODE__', 'infinity')$$);
 SELECT queen.delete_queue('foreign');
 
 -- Deleting: the name is free at once.

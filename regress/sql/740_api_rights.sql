@@ -20,6 +20,7 @@ SELECT transaction_id, queen.renew(lease_id) > now() AS renewed, queen.ack(parti
 SELECT transaction_id, queen.nack(partition_id, transaction_id, lease_id, status => 'dlq') AS dead FROM queen.pop('q');
 SELECT transaction_id FROM queen.dead_letters('q');
 SELECT consumer_group, lag FROM queen.lag('q');
+SELECT queen.seek('q', NULL, 'infinity') AS partitions;
 SELECT queen.configure('q') ->> 'leaseTime' AS lease;
 SELECT queen.delete_queue('q');
 SELECT current_user;

@@ -155,14 +155,14 @@ sub case_push_wide
         my ($queue, $partitions) = @_;
         return $self->both("$partitions partitions" => sub { my ($server) = @_;
             return $self->push_load($server, $queue, partitions => $partitions,
-                first => $self->next_number($queue, 10_000_000)); });
+                first => $self->next_number($server->port . $queue, 10_000_000)); });
     };
     return {
         title => 'single-message push, 64 connections, 10,000 partitions, uniform',
         target => 'at least 60 % of the rate with 64 partitions',
         prepare => sub {
             $self->{server}->provision($wide, 10_000);
-            $self->warm($narrow, first => $self->next_number($narrow, 10_000_000));
+            $self->warm($narrow, first => $self->next_number("warm", 10_000_000));
         },
         sides => [ $load->($narrow, 64), $load->($wide, 10_000) ],
         judge => [
@@ -341,13 +341,15 @@ sub case_million
     my %stride = ($self->queue('active') => 1, $self->queue('large') => 100);
     my $sides = sub {
         my ($queue, $label) = @_;
+        my $first;
         return (
             [ "push, $label" => sub {
+                $first = $self->next_number($queue, 10_000_000);
                 return $self->push_load($self->{server}, $queue, partitions => $active,
-                    stride => $stride{$queue}, first => $self->next_number($queue, 10_000_000)); } ],
-            [ "pop, $label" => sub {
-                return $self->pop_load($self->{server}, $queue, $self->{numbers}{$queue},
-                    seconds => 3 + $self->{seconds}, %auto_ack); } ]);
+                    stride => $stride{$queue}, first => $first); } ],
+            [ "pop, $label" => sub { my ($round, $measured) = @_;
+                return $self->pop_load($self->{server}, $queue, $measured->{"push, $label"}{messages},
+                    first => $first, %auto_ack); } ]);
     };
     my $change = sub {
         my ($name, $side, $member) = @_;
