@@ -20,7 +20,7 @@ HARDENING = -fstack-protector-strong -fPIE
 C_CPPFLAGS = -D_GNU_SOURCE -DQUEEN_VERSION='"$(VERSION)"' -Isrc/common -I$(shell $(PG_CONFIG) --includedir)
 C_CFLAGS = -std=c11 -g -pthread $(WARNINGS) $(HARDENING) $(CFLAGS)
 FRONTEND_LDFLAGS = -pie -Wl,-z,relro,-z,now -L$(shell $(PG_CONFIG) --libdir) $(LDFLAGS)
-FRONTEND_LIBS = -lpq -lmicrohttpd -levent_core -lzstd -lxxhash -ljansson -lgnutls -pthread
+FRONTEND_LIBS = -lpq -lmicrohttpd -levent_core -lzstd -lxxhash -ljansson -lgnutls -lcurl -pthread
 
 RELEASE_FLAGS = -O2 -D_FORTIFY_SOURCE=2
 ASAN_FLAGS = -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined

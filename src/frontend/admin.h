@@ -11,6 +11,9 @@
 extern void configure_handler(Request *req);	/* POST /api/v1/configure */
 extern void delete_queue_handler(Request *req); /* DELETE /api/v1/resources/queues/:queue */
 extern void dlq_handler(Request *req);			/* GET /api/v1/dlq */
+extern void me_handler(Request *req);			/* GET /auth/me */
+extern void login_handler(Request *req);		/* GET /auth/login */
+extern void logout_handler(Request *req);		/* POST /auth/logout */
 
 /* The failure of an administrative call, in JSON. */
 extern void admin_reply_error(Request *req, const DbError *error);

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 typedef enum SettingType
 {
@@ -82,6 +84,53 @@ static const Setting settings[] = {
 		"QUEEN_IDLE_TIMEOUT_MS"),
 	INT("shutdown-timeout", shutdown_timeout_ms, "10000", 0, 600000,
 		"milliseconds after SIGTERM for requests in flight", "QUEEN_SHUTDOWN_TIMEOUT_MS"),
+	TEXT("tls-cert", tls_cert, "",
+		 "file with the listener's certificate and its chain, in PEM; empty: no TLS",
+		 "QUEEN_TLS_CERT"),
+	TEXT("tls-key", tls_key, "", "file with the certificate's key, in PEM", "QUEEN_TLS_KEY"),
+	BOOL("jwt", jwt_enabled, "false", "let only requests with a token in, by their roles",
+		 "JWT_ENABLED"),
+	CHOICE("jwt-algorithm", jwt_algorithm, "HS256",
+		   "HS256|HS384|HS512|RS256|RS384|RS512|PS256|PS384|PS512|ES256|ES384|ES512|EdDSA|auto",
+		   "algorithm of tokens; RS256 takes RS384 and RS512 too, auto what there is a key for",
+		   "JWT_ALGORITHM"),
+	TEXT("jwt-secret", jwt_secret, "", "secret of the HS algorithms; as a flag it shows in ps",
+		 "JWT_SECRET"),
+	TEXT("jwt-public-key", jwt_public_key, "",
+		 "public key or certificate of the other algorithms: PEM, or the name of a file",
+		 "JWT_PUBLIC_KEY"),
+	TEXT("jwt-jwks-file", jwt_jwks_file, "", "file with a JSON Web Key set", "JWT_JWKS_FILE"),
+	TEXT("jwt-jwks-url", jwt_jwks_url, "", "http or https URL of a JSON Web Key set",
+		 "JWT_JWKS_URL"),
+	TEXT("jwt-jwks-ca-file", jwt_jwks_ca_file, "",
+		 "certificates that vouch for that URL, in PEM; empty: the system's", "JWT_JWKS_CA_FILE"),
+	INT("jwt-jwks-refresh", jwt_jwks_refresh_s, "3600", 5, 604800,
+		"seconds after which the set is fetched again", "JWT_JWKS_REFRESH_INTERVAL"),
+	INT("jwt-jwks-timeout", jwt_jwks_timeout_ms, "5000", 100, 60000,
+		"milliseconds that fetching it may take", "JWT_JWKS_TIMEOUT_MS"),
+	TEXT("jwt-issuer", jwt_issuer, "", "what a token's iss must be; empty: anything", "JWT_ISSUER"),
+	TEXT("jwt-audience", jwt_audience, "", "what a token's aud must name; empty: anything",
+		 "JWT_AUDIENCE"),
+	INT("jwt-clock-skew", jwt_clock_skew_s, "30", 0, 86400,
+		"seconds that a token's times may be off", "JWT_CLOCK_SKEW"),
+	TEXT("jwt-skip-paths", jwt_skip_paths, "/health,/metrics/prometheus,/metrics,/",
+		 "paths that need no token; one that ends in / stands for what is below it",
+		 "JWT_SKIP_PATHS"),
+	TEXT("jwt-role-claim", jwt_role_claim, "role", "claim that holds a role", "JWT_ROLES_CLAIM"),
+	TEXT("jwt-roles-claim", jwt_roles_claim, "roles", "claim that holds an array of roles",
+		 "JWT_ROLES_ARRAY_CLAIM"),
+	TEXT("jwt-role-admin", jwt_role_admin, "admin", "name of the role that may do anything",
+		 "JWT_ROLE_ADMIN"),
+	TEXT("jwt-role-read-write", jwt_role_read_write, "read-write",
+		 "name of the role of producers that also consume", "JWT_ROLE_READ_WRITE"),
+	TEXT("jwt-role-read-only", jwt_role_read_only, "read-only",
+		 "name of the role that looks and changes nothing", "JWT_ROLE_READ_ONLY"),
+	TEXT("jwt-role-write-only", jwt_role_write_only, "write-only",
+		 "name of the role that pushes and no more", "JWT_ROLE_WRITE_ONLY"),
+	BOOL("tenancy-header", tenancy_header, "false",
+		 "take the tenant from the header x-queen-tenant", "QUEEN_TENANCY_HEADER"),
+	BOOL("trusted-proxy", trusted_proxy, "false",
+		 "only a proxy that sets this header reaches the listener", "QUEEN_KV_TRUSTED_PROXY"),
 	TEXT("dsn", dsn, "",
 		 "libpq connection string; empty uses PGHOST, PGPORT, ... or their PG_* spellings",
 		 "QUEEN_DSN"),
@@ -96,6 +145,13 @@ static const Setting settings[] = {
 		"milliseconds a database call may run", "QUEEN_STMT_TIMEOUT_MS", "DB_STATEMENT_TIMEOUT"),
 	INT("lock-timeout", lock_timeout_ms, "5000", 10, 3600000,
 		"milliseconds a database call may wait for a row lock, then 503", "QUEEN_LOCK_TIMEOUT_MS"),
+	BOOL("pg-ssl", pg_ssl, "false", "connect to PostgreSQL with TLS only; sslmode in libpq's terms",
+		 "PG_USE_SSL"),
+	BOOL("pg-ssl-verify", pg_ssl_verify, "true", "and only to a server whose certificate is good",
+		 "PG_SSL_REJECT_UNAUTHORIZED"),
+	TEXT("pg-ssl-root-cert", pg_ssl_root_cert, "",
+		 "certificates that vouch for it: PEM, or the name of a file; empty: the system's",
+		 "PG_SSL_ROOT_CERT"),
 	INT("zstd-level", zstd_level, "3", 1, 19, "compression level of segments",
 		"QUEEN_V2_ZSTD_LEVEL"),
 	TEXT("encryption-key", encryption_key, "",
@@ -155,17 +211,6 @@ static const char *const foreign_env[] = {"NUM_WORKERS",
 										  "QUEEN_UDP_PEERS",
 										  "QUEEN_SWEEPER",
 										  "FILE_BUFFER_DIR"};
-
-/* Settings that would protect something elsewhere: ignoring them would leave it open. */
-static const struct
-{
-	const char *name;
-	const char *instead;
-} refused_env[] = {
-	{"JWT_ENABLED", "this server has no authentication: keep it behind a proxy that has"},
-	{"QUEEN_TENANCY_HEADER", "this server has one tenant"},
-	{"PG_USE_SSL", "set PGSSLMODE"},
-};
 
 static const Setting *
 find_setting(const char *flag, size_t len)
@@ -329,28 +374,6 @@ load_environment(Conf *conf)
 	return ok;
 }
 
-static bool
-check_refused_environment(void)
-{
-	bool ok = true;
-
-	for (size_t i = 0; i < sizeof(refused_env) / sizeof(refused_env[0]); i++)
-	{
-		const char *value = getenv(refused_env[i].name);
-		bool on = value && *value;
-
-		if (on && parse_bool(value, &on) && !on)
-			continue;
-		if (on)
-		{
-			fprintf(stderr, "queen-frontend: %s is set, but %s\n", refused_env[i].name,
-					refused_env[i].instead);
-			ok = false;
-		}
-	}
-	return ok;
-}
-
 static void
 warn_foreign_environment(void)
 {
@@ -387,6 +410,37 @@ adopt_pg_spellings(void)
 		if (value)
 			setenv(pairs[i][1], value, 0);
 	}
+}
+
+/* PEM as a file, which is how libpq wants it; it lives as long as the process. */
+static const char *
+file_of_pem(const char *pem)
+{
+	static char path[64];
+	int fd = memfd_create("root.crt", 0);
+
+	if (fd < 0 || write(fd, pem, strlen(pem)) < (ssize_t) strlen(pem))
+		abort();
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return path;
+}
+
+/* The settings of TLS stand in for libpq's own variables, where those are not set. */
+static void
+adopt_pg_ssl(const Conf *conf)
+{
+	const char *root = conf->pg_ssl_root_cert;
+
+	if (!conf->pg_ssl)
+		return;
+	setenv("PGSSLMODE", conf->pg_ssl_verify ? "verify-full" : "require", 0);
+	if (!conf->pg_ssl_verify)
+		return;
+	if (*root == '\0')
+		root = "/etc/ssl/certs/ca-certificates.crt";
+	else if (strncmp(root, "-----BEGIN", 10) == 0)
+		root = file_of_pem(root);
+	setenv("PGSSLROOTCERT", root, 0);
 }
 
 static void
@@ -501,7 +555,6 @@ conf_load(Conf *conf, int argc, char **argv)
 	if (file)
 		ok = load_file(conf, file);
 	ok = load_environment(conf) && ok;
-	ok = check_refused_environment() && ok;
 
 	for (int i = 1; i < argc; i++)
 	{
@@ -521,5 +574,6 @@ conf_load(Conf *conf, int argc, char **argv)
 	log_setup(conf->log_level, conf->log_json);
 	warn_foreign_environment();
 	adopt_pg_spellings();
+	adopt_pg_ssl(conf);
 	return true;
 }

@@ -25,6 +25,31 @@ typedef struct Conf
 	int64_t body_timeout_ms;
 	int64_t idle_timeout_ms;
 	int64_t shutdown_timeout_ms;
+	char *tls_cert; /* files */
+	char *tls_key;
+
+	/* who may do what */
+	bool jwt_enabled;
+	char *jwt_algorithm;
+	char *jwt_secret;
+	char *jwt_public_key; /* PEM, or a file that holds it */
+	char *jwt_jwks_file;
+	char *jwt_jwks_url;
+	char *jwt_jwks_ca_file;
+	int64_t jwt_jwks_refresh_s;
+	int64_t jwt_jwks_timeout_ms;
+	char *jwt_issuer;
+	char *jwt_audience;
+	int64_t jwt_clock_skew_s;
+	char *jwt_skip_paths;
+	char *jwt_role_claim;
+	char *jwt_roles_claim;
+	char *jwt_role_admin;
+	char *jwt_role_read_write;
+	char *jwt_role_read_only;
+	char *jwt_role_write_only;
+	bool tenancy_header;
+	bool trusted_proxy;
 
 	/* database */
 	char *dsn;
@@ -33,6 +58,9 @@ typedef struct Conf
 	int64_t wait_connections;
 	int64_t statement_timeout_ms;
 	int64_t lock_timeout_ms;
+	bool pg_ssl;
+	bool pg_ssl_verify;
+	char *pg_ssl_root_cert; /* PEM, or a file that holds it */
 
 	/* engine */
 	int64_t zstd_level;

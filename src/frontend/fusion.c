@@ -313,6 +313,7 @@ item_frame(const PushItem *item)
 	return (Frame){.flags = item->envelope ? FRAME_ENCRYPTED : 0,
 				   .message_id = item->message_id.bytes,
 				   .transaction_id = item->transaction_id,
+				   .producer_sub = item->producer_sub,
 				   .payload =
 					   item->envelope ? (Span){item->envelope, item->envelope_len} : item->payload};
 }

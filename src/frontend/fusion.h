@@ -33,7 +33,8 @@ struct PushItem
 	struct PushRequest *request;
 	Span transaction_id;
 	Span payload;
-	char *envelope; /* the payload encrypted, malloc'ed; NULL: it goes in clear */
+	Span producer_sub; /* ptr NULL: none */
+	char *envelope;	   /* the payload encrypted, malloc'ed; NULL: it goes in clear */
 	size_t envelope_len;
 	Uuid message_id;
 	uint8_t hash[16]; /* of the transaction id */

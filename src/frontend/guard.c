@@ -14,6 +14,8 @@ typedef struct HeaderScan
 	int hosts;
 	int content_lengths;
 	int transfer_encodings;
+	int authorizations;
+	int tenants;
 	const char *content_length;
 	const char *transfer_encoding;
 	const char *content_encoding;
@@ -64,6 +66,10 @@ scan_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *va
 	}
 	else if (strcasecmp(name, "Content-Encoding") == 0)
 		scan->content_encoding = value;
+	else if (strcasecmp(name, "Authorization") == 0)
+		scan->authorizations++;
+	else if (strcasecmp(name, "X-Queen-Tenant") == 0)
+		scan->tenants++;
 	return MHD_YES;
 }
 
@@ -95,7 +101,7 @@ refuse(int status, const char *error)
 static GuardVerdict
 check_framing(const HeaderScan *scan, bool http_1_1)
 {
-	GuardVerdict verdict = {.content_length = -1};
+	GuardVerdict verdict = {.content_length = -1, .chunked = scan->transfer_encodings > 0};
 
 	if (scan->content_lengths > 1)
 		return refuse(400, "more than one Content-Length");
@@ -133,6 +139,10 @@ guard_check(struct MHD_Connection *connection, const char *version)
 		return refuse(400, scan.error);
 	if (scan.hosts > 1 || (scan.hosts == 0 && http_1_1))
 		return refuse(400, "exactly one Host header is required");
+	if (scan.authorizations > 1)
+		return refuse(400, "more than one Authorization");
+	if (scan.tenants > 1)
+		return refuse(400, "more than one X-Queen-Tenant");
 	if (scan.content_encoding && strcasecmp(scan.content_encoding, "identity") != 0)
 		return refuse(415, "compressed bodies are not supported");
 	return check_framing(&scan, http_1_1);

@@ -26,6 +26,7 @@ typedef struct GuardVerdict
 	int status;				/* 0: fine */
 	const char *error;		/* when status is set */
 	int64_t content_length; /* -1: none */
+	bool chunked;
 } GuardVerdict;
 
 extern GuardVerdict guard_check(struct MHD_Connection *connection, const char *version);

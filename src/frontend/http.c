@@ -11,6 +11,7 @@
  */
 #include "http.h"
 
+#include "auth.h"
 #include "clock.h"
 #include "conf.h"
 #include "guard.h"
@@ -19,6 +20,7 @@
 #include "metrics.h"
 #include "protocol.h"
 #include "route.h"
+#include "tls.h"
 #include "worker.h"
 
 #include <event2/event_struct.h>
@@ -37,9 +39,11 @@
 #define CONNECTION_MEMORY (20 * 1024)
 
 #define BODY_PROGRESS (16 * 1024) /* bytes that renew the deadline of a body */
-#define WRITE_BYTES_PER_MS 64	  /* slowest reader that is put up with */
-#define IDLE_RUNS_MAX 64		  /* runs that led to nothing before the library must wait */
-#define TRIM_CONNECTIONS 32		  /* closed connections that make a heap trim worth it */
+#define REFUSED_BODY_MAX                                                                           \
+	(64 * 1024)				  /* bytes of a body that are read for a refusal to get through */
+#define WRITE_BYTES_PER_MS 64 /* slowest reader that is put up with */
+#define IDLE_RUNS_MAX 64	  /* runs that led to nothing before the library must wait */
+#define TRIM_CONNECTIONS 32	  /* closed connections that make a heap trim worth it */
 
 typedef enum HttpState
 {
@@ -56,6 +60,7 @@ typedef struct HttpConn
 {
 	struct HttpConn *prev, *next;
 	Http *http;
+	struct MHD_Connection *connection;
 	int fd;
 	HttpState state;
 	bool asked; /* a request line was read since the last answer */
@@ -70,6 +75,10 @@ typedef struct HttpExchange
 	struct event gone;
 	int64_t buffered; /* body bytes in memory */
 	size_t progress;  /* of these, since the deadline was renewed */
+	RouteMatch match;
+	Buf allow;	 /* methods of the path, when the match is another */
+	int refusal; /* status, or AUTH_WAIT; 0: may go on */
+	const char *refusal_text;
 	bool begun;
 	bool suspended;
 	bool answered;
@@ -125,6 +134,7 @@ on_connection(void *arg, struct MHD_Connection *connection, void **socket_contex
 	if (conn == NULL)
 		return;
 	conn->http = http;
+	conn->connection = connection;
 	conn->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 	conn->state = HTTP_HEAD;
 	conn->deadline = clock_ms() + http->worker->conf->header_timeout_ms;
@@ -137,12 +147,22 @@ conn_abort(HttpConn *conn, int status, const char *reason, const char *error)
 {
 	char text[256];
 	int body_len = (int) strlen(error) + 12;
-	int len = snprintf(text, sizeof(text),
-					   "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\n"
-					   "Content-Length: %d\r\n\r\n{\"error\":\"%s\"}",
-					   status, reason, body_len, error);
+	ssize_t len =
+		snprintf(text, sizeof(text),
+				 "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\n"
+				 "Content-Length: %d\r\n\r\n{\"error\":\"%s\"}",
+				 status, reason, body_len, error);
 
-	if (send(conn->fd, text, (size_t) len, MSG_NOSIGNAL | MSG_DONTWAIT) < len)
+	ssize_t sent;
+
+	if (tls_enabled())
+		sent = gnutls_record_send(
+			MHD_get_connection_info(conn->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)
+				->tls_session,
+			text, (size_t) len);
+	else
+		sent = send(conn->fd, text, (size_t) len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent < len)
 		log_event(LOG_LEVEL_DEBUG, "could not tell a client why it is cut off", NULL);
 }
 
@@ -226,6 +246,8 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *name, const c
 		memset(body, 0, sizeof(*body));
 	if (len && !(name && strcmp(name, "Content-Type") == 0))
 		MHD_add_response_header(response, "Content-Type", "application/json");
+	if (status == 401)
+		MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
 	if (status == 503)
 		MHD_add_response_header(response, "Retry-After", "1");
 	if (name)
@@ -330,9 +352,21 @@ on_request_line(void *arg, const char *target, struct MHD_Connection *connection
 	return x;
 }
 
+/* A refusal waits for a small body: closing on one could make the client lose the answer. */
+static enum MHD_Result
+authorize(HttpExchange *x, const char *method, const GuardVerdict *verdict)
+{
+	x->match = route_find(&x->req, method, &x->allow);
+	if (x->match == ROUTE_FOUND)
+		x->refusal = auth_check(x->req.worker->auth, &x->req, x->connection, &x->refusal_text);
+	if (x->refusal > 0 && (verdict->chunked || verdict->content_length > REFUSED_BODY_MAX))
+		return refuse_and_close(x, x->refusal, x->refusal_text);
+	return MHD_YES;
+}
+
 /* The header block is complete: decide whether to read the body. */
 static enum MHD_Result
-begin_request(HttpExchange *x, const char *version)
+begin_request(HttpExchange *x, const char *method, const char *version)
 {
 	const struct Conf *conf = x->req.worker->conf;
 	GuardVerdict verdict = guard_check(x->connection, version);
@@ -350,7 +384,7 @@ begin_request(HttpExchange *x, const char *version)
 		return refuse_and_close(x, 400, error);
 	if (verdict.content_length > conf->max_body_bytes)
 		return refuse_and_close(x, 413, "request body too large");
-	return MHD_YES;
+	return authorize(x, method, &verdict);
 }
 
 /* Part of the body.  MHD_NO ends the connection. */
@@ -382,36 +416,58 @@ take_body(Http *http, HttpExchange *x, const char *data, size_t len)
 }
 
 static void
-reply_no_route(Request *req, RouteMatch match, Buf *allow)
+reply_no_route(HttpExchange *x)
 {
 	Buf body;
 
-	if (match != ROUTE_WRONG_METHOD)
+	if (x->match != ROUTE_WRONG_METHOD)
 	{
-		http_reply_error_with(req, 404, "Not Found", "code", "no_such_route");
+		http_reply_error_with(&x->req, 404, "Not Found", "code", "no_such_route");
 		return;
 	}
 	body = error_body("Method Not Allowed", "code", "method_not_allowed");
-	buf_append_char(allow, '\0');
-	exchange_reply(req->exchange, 405, &body, "Allow", allow->data);
+	buf_append_char(&x->allow, '\0');
+	exchange_reply(x, 405, &body, "Allow", x->allow.data);
+}
+
+static void admit(HttpExchange *x);
+
+static void
+on_keys_fetched(Request *req)
+{
+	admit(req->exchange);
+}
+
+/* Hands the request to its handler, or refuses it, or waits for the keys that decide. */
+static void
+admit(HttpExchange *x)
+{
+	Request *req = &x->req;
+
+	if (x->refusal == AUTH_WAIT)
+		x->refusal = auth_check(req->worker->auth, req, x->connection, &x->refusal_text);
+	if (x->refusal == 0)
+		req->route->handler(req);
+	else if (x->refusal != AUTH_WAIT)
+		http_reply_error(req, x->refusal, x->refusal_text);
+	else if (req->worker->draining)
+		http_reply_error(req, 503, "shutting down");
+	else
+		auth_park(req->worker->auth, req, on_keys_fetched);
 }
 
 /* The request is complete. */
 static void
-handle_request(Request *req, const char *method)
+handle_request(HttpExchange *x)
 {
-	Buf allow = {0};
-	RouteMatch match = route_find(req, method, &allow);
-
-	if (match != ROUTE_FOUND)
-		reply_no_route(req, match, &allow);
-	else if (req->body.failed)
-		http_reply_error(req, 503, "out of memory");
-	else if (req->worker->closing)
-		http_reply_error(req, 503, "shutting down");
+	if (x->match != ROUTE_FOUND)
+		reply_no_route(x);
+	else if (x->req.body.failed)
+		http_reply_error(&x->req, 503, "out of memory");
+	else if (x->req.worker->closing)
+		http_reply_error(&x->req, 503, "shutting down");
 	else
-		req->route->handler(req);
-	buf_free(&allow);
+		admit(x);
 }
 
 static enum MHD_Result
@@ -426,7 +482,7 @@ on_request(void *arg, struct MHD_Connection *connection, const char *url, const 
 	if (x == NULL)
 		return MHD_NO;
 	if (!x->begun)
-		return begin_request(x, version);
+		return begin_request(x, method, version);
 	if (*upload_data_size > 0)
 	{
 		enum MHD_Result result = take_body(http, x, upload_data, *upload_data_size);
@@ -437,7 +493,7 @@ on_request(void *arg, struct MHD_Connection *connection, const char *url, const 
 	if (x->answered)
 		return MHD_YES;
 	conn_enter(x->conn, HTTP_HANDLING, 0);
-	handle_request(&x->req, method);
+	handle_request(x);
 	if (!x->answered)
 	{
 		x->suspended = true;
@@ -465,6 +521,8 @@ on_completed(void *arg, struct MHD_Connection *connection, void **context,
 	http->buffered -= x->buffered;
 	target_free(&x->req.target);
 	buf_free(&x->req.body);
+	buf_free(&x->allow);
+	free(x->req.subject);
 	free(x);
 	http->active--;
 	*context = NULL;
@@ -533,14 +591,21 @@ http_start(struct Worker *worker, int listen_fd)
 	Http *http = calloc(1, sizeof(*http));
 	unsigned int limit = (unsigned int) (worker->conf->max_connections / worker->conf->threads + 1);
 
+	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, TLS_PRIORITIES},
+								   {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *) tls_certificate},
+								   {MHD_OPTION_END, 0, NULL}};
+
 	http->worker = worker;
 	http->daemon = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
-		http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT,
-		limit, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_URI_LOG_CALLBACK, on_request_line,
-		http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
-		on_connection, http, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+		(tls_enabled() ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+			MHD_USE_ERROR_LOG,
+		0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
+		MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t) CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, limit,
+		MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_URI_LOG_CALLBACK, on_request_line, http,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+		on_connection, http, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,
+		tls_enabled() ? tls : tls + 2, MHD_OPTION_END);
 	if (http->daemon == NULL)
 	{
 		free(http);

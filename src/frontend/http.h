@@ -28,6 +28,7 @@ struct Request
 	Uuid tenant;
 	Target target;
 	Span params[3]; /* the ":name" segments of the route, in order */
+	char *subject;	/* of the token; NULL: none */
 	Buf body;
 
 	/*

@@ -2,8 +2,11 @@
  * main.c
  *		queen-frontend: HTTP in front, PostgreSQL behind, no state of its own.
  */
+#include "auth.h"
 #include "conf.h"
+#include "keyring.h"
 #include "log.h"
+#include "tls.h"
 #include "worker.h"
 
 #include <arpa/inet.h>
@@ -66,7 +69,7 @@ log_listening(const Conf *conf, int fd)
 	getsockname(fd, (struct sockaddr *) &addr, &len);
 	getnameinfo((struct sockaddr *) &addr, len, host, sizeof(host), port, sizeof(port),
 				NI_NUMERICHOST | NI_NUMERICSERV);
-	if (strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0)
+	if (strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0 && !conf->jwt_enabled)
 		log_event(LOG_LEVEL_WARN, "listening beyond loopback without authentication", "address",
 				  host, NULL);
 	log_event(LOG_LEVEL_INFO, "listening", "address", host, "port", port, "subscription_mode",
@@ -116,9 +119,14 @@ wait_for_end(const sigset_t *set)
 	struct timespec poll = {0, 20 * 1000 * 1000};
 	int sig;
 
-	do
-		sig = sigwaitinfo(set, NULL);
-	while (sig < 0 || sig == SIGHUP);
+	while ((sig = sigwaitinfo(set, NULL)) < 0 || sig == SIGHUP)
+	{
+		if (sig == SIGHUP)
+		{
+			tls_reload();
+			keyring_reload();
+		}
+	}
 	log_event(LOG_LEVEL_INFO, "shutting down", NULL);
 	workers_stop();
 	while (workers_running() > 0)
@@ -140,7 +148,7 @@ main(int argc, char **argv)
 	sigset_t signals;
 	int fd;
 
-	if (!conf_load(&conf, argc, argv))
+	if (!conf_load(&conf, argc, argv) || !auth_setup(&conf) || !tls_setup(&conf))
 		return 2;
 	if (conf.check_only)
 	{
@@ -155,12 +163,14 @@ main(int argc, char **argv)
 	if (fd < 0)
 		return 1;
 	log_listening(&conf, fd);
-	if (!workers_start(&conf, fd))
+	if (!keyring_start() || !workers_start(&conf, fd))
 	{
 		log_event(LOG_LEVEL_ERROR, "could not start", NULL);
 		return 1;
 	}
 	wait_for_end(&signals);
+	keyring_stop();
+	tls_free();
 	log_event(LOG_LEVEL_INFO, "stopped", NULL);
 	return 0;
 }

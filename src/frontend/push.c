@@ -344,6 +344,7 @@ push_handler(Request *req)
 		PushEntry *entry = &push->entries[i];
 
 		entry->item.request = push;
+		entry->item.producer_sub = span_of(req->subject);
 		if (entry->leader < 0)
 			fusion_add(req->worker->fusion, &req->tenant, entry->queue, entry->partition,
 					   &entry->item);

@@ -8,6 +8,7 @@
 #include "worker.h"
 
 #include "ack.h"
+#include "auth.h"
 #include "clock.h"
 #include "crypt.h"
 #include "fusion.h"
@@ -185,6 +186,7 @@ on_tick(evutil_socket_t fd, short what, void *arg)
 	(void) what;
 	take_samples(worker);
 	http_tick(worker->http);
+	auth_tick(worker->auth);
 	db_tick(worker->db);
 	fusion_tick(worker->fusion);
 	acks_tick(worker->acks);
@@ -216,6 +218,7 @@ begin_drain(Worker *worker)
 	worker->drain_deadline = clock_ms() + worker->conf->shutdown_timeout_ms;
 	http_quiesce(worker->http);
 	pops_drain(worker->pops);
+	auth_drain(worker->auth);
 }
 
 static bool
@@ -234,6 +237,7 @@ close_worker(Worker *worker)
 	for (int i = 0; i < LAST_TURNS && http_active(worker->http) > 0; i++)
 		http_run(worker->http); /* what is read now is answered at once */
 	http_stop(worker->http);
+	auth_free(worker->auth);
 	fusion_free(worker->fusion);
 	crypt_free(worker->crypt);
 	pops_free(worker->pops);
@@ -298,6 +302,9 @@ open_worker(Worker *worker, int id, const struct Conf *conf, int listen_fd)
 	event_add(worker->tick, &tick);
 	worker->crypt = conf->has_crypt_key ? crypt_new(conf->crypt_key) : NULL;
 	if (conf->has_crypt_key && worker->crypt == NULL)
+		return false;
+	worker->auth = auth_new(worker);
+	if (worker->auth == NULL)
 		return false;
 	worker->fusion = fusion_new(worker);
 	worker->pops = pops_new(worker);

@@ -21,6 +21,7 @@
 struct Fusion;
 struct Pops;
 struct Acks;
+struct Auth;
 
 typedef struct WorkerHint
 {
@@ -47,6 +48,7 @@ typedef struct Worker
 	struct Fusion *fusion; /* pushes */
 	struct Pops *pops;
 	struct Acks *acks;
+	struct Auth *auth;
 	struct Crypt *crypt; /* NULL: no key */
 	Metrics metrics;
 	struct Reports *reports;
