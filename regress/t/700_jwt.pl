@@ -7,7 +7,7 @@ use QueenTest 'is_error';
 use QueenToken;
 use Test::More;
 
-my $queen = QueenTest->new('jwt');
+my $queen = QueenTest->new('jwt', conf => "max_connections = 300\n");
 my @one_thread = (args => [ '--threads', 1 ]);
 my %keys = map { $_ => QueenToken::key($_) } qw(HS256 HS384 HS512 RS256 ES256 ES384 ES512 EdDSA);
 $keys{$_} = bless { %{ $keys{RS256} }, algorithm => $_, family => substr($_, 0, 2), size => substr($_, 2) }, 'QueenToken'

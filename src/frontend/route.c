@@ -45,13 +45,10 @@ static const Route routes[] = {
 	{"GET", "/health", LEVEL_PUBLIC, health_handler},
 	{"GET", "/status", LEVEL_READ_ONLY, status_handler},
 	{"GET", "/metrics", LEVEL_PUBLIC, metrics_handler},
-<<<<<<< HEAD
 	{"GET", "/metrics/prometheus", LEVEL_PUBLIC, prometheus_handler},
-=======
 	{"GET", "/auth/me", LEVEL_PUBLIC, me_handler},
 	{"GET", "/auth/login", LEVEL_PUBLIC, login_handler},
 	{"POST", "/auth/logout", LEVEL_PUBLIC, logout_handler},
->>>>>>> 21c3585 (Let requests in by token and role, serve TLS, and take the tenant from a header)
 };
 
 /* Compares the target's segments with the pattern's, collecting parameters. */
