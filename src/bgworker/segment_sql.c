@@ -333,29 +333,48 @@ segment_message_ids(const bytea *blob, int64 *n)
 	return ids;
 }
 
+static void
+hash_frames(const Segment *segment, uint8 *hashes)
+{
+	FrameReader reader;
+	Frame frame;
+
+	frame_reader_init(&reader, segment->raw, segment->len);
+	while (frame_next(&reader, &frame))
+	{
+		transaction_hash(frame.transaction_id.ptr, frame.transaction_id.len, hashes);
+		hashes += HASH_SIZE;
+	}
+}
+
+uint8 *
+segment_hashes(const bytea *blob, int64 frames)
+{
+	Segment segment;
+	uint8 *hashes = NULL;
+
+	if (segment_open(blob, &segment) == NULL && segment.frames == frames)
+	{
+		hashes = palloc(frames * HASH_SIZE);
+		hash_frames(&segment, hashes);
+	}
+	segment_close(&segment);
+	return hashes;
+}
+
 /*
  * log_segment_hashes(blob bytea) returns bytea
  */
 Datum
 log_segment_hashes(PG_FUNCTION_ARGS)
 {
-	bytea *blob = PG_GETARG_BYTEA_PP(0);
 	Segment segment;
-	FrameReader reader;
-	Frame frame;
 	bytea *result;
-	uint8_t *hash;
 
-	segment_open_sound(blob, &segment);
+	segment_open_sound(PG_GETARG_BYTEA_PP(0), &segment);
 	result = palloc(VARHDRSZ + segment.frames * HASH_SIZE);
 	SET_VARSIZE(result, VARHDRSZ + segment.frames * HASH_SIZE);
-	hash = (uint8_t *) VARDATA(result);
-	frame_reader_init(&reader, segment.raw, segment.len);
-	while (frame_next(&reader, &frame))
-	{
-		transaction_hash(frame.transaction_id.ptr, frame.transaction_id.len, hash);
-		hash += HASH_SIZE;
-	}
+	hash_frames(&segment, (uint8 *) VARDATA(result));
 	segment_close(&segment);
 	PG_RETURN_BYTEA_P(result);
 }
