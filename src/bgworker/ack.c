@@ -27,7 +27,7 @@
 #include "varatt.h"
 #endif
 
-#include "arguments.h"
+#include "arrays.h"
 #include "function.h"
 #include "guard.h"
 #include "hash.h"
@@ -158,13 +158,13 @@ typedef struct Decision
 /* --- the arguments ---------------------------------------------------------- */
 
 static void *
-element(const ArgumentArray *array, int i)
+element(const ArrayArg *array, int i)
 {
 	return array->nulls[i] ? NULL : DatumGetPointer(array->values[i]);
 }
 
 static text *
-text_element(const ArgumentArray *array, int i)
+text_element(const ArrayArg *array, int i)
 {
 	return array->nulls[i] ? NULL : DatumGetTextPP(array->values[i]);
 }
@@ -200,9 +200,9 @@ item_problem(const AckItem *item, bool has_call, bool has_status)
 static void
 read_arguments(FunctionCallInfo fcinfo, AckCall *call)
 {
-	ArgumentArray args[8];
+	ArrayArg args[8];
 
-	call->n = argument_arrays(fcinfo, 8, args);
+	call->n = array_args(fcinfo, 8, args);
 	call->wait = !PG_ARGISNULL(8) && PG_GETARG_BOOL(8);
 	call->items = palloc0(call->n * sizeof(AckItem));
 	call->sorted = palloc(call->n * sizeof(AckItem *));

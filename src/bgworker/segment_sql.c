@@ -37,7 +37,6 @@ QUEEN_FUNCTION(log_frame);
 QUEEN_FUNCTION(log_unpack);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
-QUEEN_FUNCTION(log_hashes_overlap);
 
 /* A decompressed segment, palloc'd. */
 typedef struct Segment
@@ -415,39 +414,4 @@ segment_all_encrypted(const bytea *blob)
 	}
 	segment_close(&segment);
 	return all;
-}
-
-static size_t
-hash_count(const bytea *hashes)
-{
-	if (VARSIZE_ANY_EXHDR(hashes) % HASH_SIZE != 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("hashes must be a multiple of %d bytes", HASH_SIZE)));
-	return VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
-}
-
-static int
-hash_compare(const void *a, const void *b)
-{
-	return memcmp(a, b, HASH_SIZE);
-}
-
-/*
- * log_hashes_overlap(sorted bytea, hashes bytea) returns bool
- *		Nothing is prepared per call: one sorted argument meets many rows.
- */
-Datum
-log_hashes_overlap(PG_FUNCTION_ARGS)
-{
-	bytea *sorted = PG_GETARG_BYTEA_PP(0);
-	bytea *hashes = PG_GETARG_BYTEA_PP(1);
-	size_t n_sorted = hash_count(sorted);
-	size_t n = hash_count(hashes);
-	bool overlap = false;
-
-	for (size_t i = 0; i < n && !overlap; i++)
-		overlap = bsearch(VARDATA_ANY(hashes) + i * HASH_SIZE, VARDATA_ANY(sorted), n_sorted,
-						  HASH_SIZE, hash_compare) != NULL;
-	PG_FREE_IF_COPY(hashes, 1);
-	PG_RETURN_BOOL(overlap);
 }

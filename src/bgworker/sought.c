@@ -3,8 +3,9 @@
  *		Finds messages of a partition by their transaction ids.
  *
  * The sidecar holds the hashes of a segment in one row: its 16-byte strides
- * are compared with the sorted hashes that are looked for, row after row, until
- * all are found.
+ * are compared with the hashes that are looked for, row after row, until all are
+ * found.  Those are sorted, not put into a hash table: clients choose the ids,
+ * and could choose many that collide.
  */
 #include "postgres.h"
 
