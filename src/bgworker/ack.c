@@ -496,6 +496,14 @@ choose_action(const AckCursor *cursor, const Place *place, const Decision *decis
 	return ACTION_DROP;
 }
 
+/* Whether the cursor passes a message that was not completed. */
+static bool
+passes_signal(const Decision *decision)
+{
+	return decision->signal != NULL &&
+		   (decision->action == ACTION_BURY || decision->action == ACTION_DROP);
+}
+
 static Decision
 decide(const AckCall *call, const AckCursor *cursor, const Ack *ack, const Place *place)
 {
@@ -518,7 +526,7 @@ decide(const AckCall *call, const AckCursor *cursor, const Ack *ack, const Place
 			decision.done = Max(decision.done, item->offset);
 	}
 	decision.action = choose_action(cursor, place, &decision);
-	if (decision.action == ACTION_BURY || decision.action == ACTION_DROP)
+	if (passes_signal(&decision))
 		decision.target = decision.signal->offset;
 	else
 		decision.target = Max(decision.done, place->committed);
@@ -606,10 +614,8 @@ file_dead_letter(const AckCursor *cursor, const Ack *ack, const Place *place, co
 static void
 report(const AckCursor *cursor, const Place *place, const Decision *decision)
 {
-	bool passed_one = decision->action == ACTION_BURY || decision->action == ACTION_DROP;
-
 	pending_count(&cursor->queue_id, COUNT_ACKS_COMPLETED,
-				  decision->target - place->committed - passed_one);
+				  decision->target - place->committed - passes_signal(decision));
 	pending_count(&cursor->queue_id, COUNT_ACKS_FAILED, decision->action == ACTION_CHARGE);
 	pending_count(&cursor->queue_id, COUNT_ACKS_RETRIED, decision->action == ACTION_RELEASE);
 	pending_count(&cursor->queue_id, COUNT_ACKS_DEAD_LETTERED, decision->action == ACTION_BURY);
@@ -632,8 +638,7 @@ answer_acting(AckCursor *cursor, const Ack *ack, const Place *place, const Decis
 		if (decision->action == ACTION_ADVANCE && item->status != ACK_COMPLETED)
 			item->refusal = "no active lease";
 		item->lease_released = decision->released;
-		item->dead_lettered =
-			decision->action == ACTION_BURY && item->offset == decision->signal->offset;
+		item->dead_lettered = decision->action == ACTION_BURY && item->offset == decision->target;
 		item->more = decision->more;
 	}
 }
@@ -657,7 +662,7 @@ acknowledge(AckCall *call, AckCursor *cursor, const Ack *ack)
 		return;
 	decision = decide(call, cursor, ack, &place);
 	move_cursor(call, &place, &decision);
-	if (decision.action == ACTION_BURY)
+	if (passes_signal(&decision) && decision.action == ACTION_BURY)
 		file_dead_letter(cursor, ack, &place, decision.signal);
 	report(cursor, &place, &decision);
 	answer_acting(cursor, ack, &place, &decision);
