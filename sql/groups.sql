@@ -119,7 +119,7 @@ COMMENT ON FUNCTION queen.log_lagging(uuid, int) IS
     'Partitions where a consumer group of the tenant has left a message lying for at least min_seconds, the oldest 10,000 of them: the answer of GET /consumer-groups/lagging';
 
 CREATE FUNCTION queen.log_move_subscription(tenant uuid, consumer_group text, start_at timestamptz)
-RETURNS int
+RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 AS $$
@@ -145,11 +145,12 @@ BEGIN
     PERFORM queen.stat_doubt(m.queue_id)
        FROM queen.consumer_groups_metadata m
       WHERE m.tenant_id = tenant AND m.consumer_group = consumer_group;
-    RETURN n;
+    RETURN jsonb_build_object('success', true, 'consumerGroup', consumer_group,
+                              'newTimestamp', queen.wire_time(start_at), 'rowsUpdated', n);
 END
 $$;
 COMMENT ON FUNCTION queen.log_move_subscription(uuid, text, timestamptz) IS
-    'Changes where a consumer group starts on partitions that it has not met, in all its subscriptions, and returns how many those are. Moves no cursor. Raises 22023 without a start, 0A000 outside READ COMMITTED';
+    'Changes where a consumer group starts on partitions that it has not met, in all its subscriptions, and returns the answer of POST /consumer-groups/:group/subscription with their number. Moves no cursor. Raises 22023 without a start, 0A000 outside READ COMMITTED';
 
 CREATE FUNCTION queen.log_forget_cursors(of_queue uuid, consumer_group text, after text,
                                          began timestamptz, max_rows int,

@@ -1,7 +1,7 @@
 -- Traces: events that applications record about a message, under names of their own.
 
 CREATE FUNCTION queen.log_trace(tenant uuid, partition_id uuid, transaction_id text,
-                                consumer_group text, event_type text, names text[], data jsonb,
+                                consumer_group text, event_type text, names text[], data text,
                                 worker text) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
@@ -23,22 +23,29 @@ DECLARE
                       WHERE n.name = '' OR queen.log_valid_name(n.name) IS NOT TRUE)
             THEN 'invalid trace name'
         END;
+    event   jsonb;
     trace   queen.message_traces;
 BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = problem;
     END IF;
+    BEGIN
+        event := data;
+    EXCEPTION WHEN data_exception THEN  -- valid JSON may hold what jsonb refuses
+        RAISE EXCEPTION 'data cannot be stored: %', SQLERRM
+            USING ERRCODE = 'invalid_parameter_value';
+    END;
     INSERT INTO queen.message_traces AS t (tenant_id, partition_id, transaction_id, consumer_group,
                                            event_type, data, worker_id)
-    VALUES (tenant, partition_id, transaction_id, consumer_group, event_type, data, worker)
+    VALUES (tenant, partition_id, transaction_id, consumer_group, event_type, event, worker)
     RETURNING t.* INTO trace;
     INSERT INTO queen.message_trace_names (trace_id, trace_name, tenant_id, created_at)
     SELECT DISTINCT trace.id, n.name, tenant, trace.created_at FROM unnest(names) AS n (name);
     RETURN trace.id;
 END
 $$;
-COMMENT ON FUNCTION queen.log_trace(uuid, uuid, text, text, text, text[], jsonb, text) IS
-    'Records an event about a message, named by partition and transaction id (1 to 255 characters), which need not exist, and returns its id. names: up to 100, under which it can be found; data: any JSON; worker: who recorded it. Raises 22023 for bad arguments';
+COMMENT ON FUNCTION queen.log_trace(uuid, uuid, text, text, text, text[], text, text) IS
+    'Records an event about a message, named by partition and transaction id (1 to 255 characters), which need not exist, and returns its id. names: up to 100, under which it can be found; data: any JSON that jsonb can hold; worker: who recorded it. Raises 22023 for bad arguments';
 
 CREATE FUNCTION queen.trace_event(t queen.message_traces) RETURNS jsonb
 LANGUAGE sql STABLE

@@ -131,16 +131,16 @@ SELECT committed FROM pg_temp.cursors('third') WHERE grp = 'moved';
 SELECT base_offset FROM pg_temp.push('third', 'p9', 'nine');
 INSERT INTO queen.consumer_watermarks (queue_id, consumer_group)
 SELECT id, 'moved' FROM queen.queues WHERE name = 'third' ON CONFLICT DO NOTHING;
-SELECT queen.log_move_subscription(pg_temp.tenant(), 'moved', now() + interval '1 day');
+SELECT queen.log_move_subscription(pg_temp.tenant(), 'moved', now() + interval '1 day') -> 'rowsUpdated' AS moved;
 SELECT subscription_mode, subscription_timestamp > now() AS future,
        (SELECT count(*) FROM queen.consumer_watermarks WHERE consumer_group = 'moved') AS watermarks
   FROM queen.consumer_groups_metadata WHERE consumer_group = 'moved';
 SELECT committed FROM pg_temp.cursors('third') WHERE grp = 'moved';
 SELECT status FROM pg_temp.pop('third', grp => 'moved');
 SELECT partition, committed FROM pg_temp.cursors('third') WHERE grp = 'moved';
-SELECT queen.log_move_subscription(pg_temp.tenant(), 'nobody', now());
-SELECT queen.log_move_subscription('00000000-0000-0000-0000-000000000002', 'moved', now());
-SELECT queen.log_move_subscription(pg_temp.tenant(), 'moved', NULL);
+SELECT queen.log_move_subscription(pg_temp.tenant(), 'nobody', now()) -> 'rowsUpdated' AS moved;
+SELECT queen.log_move_subscription('00000000-0000-0000-0000-000000000002', 'moved', now()) -> 'rowsUpdated' AS moved;
+SELECT queen.log_move_subscription(pg_temp.tenant(), 'moved', NULL) -> 'rowsUpdated' AS moved;
 
 -- Names of 255 characters of four bytes, which do not compress, everywhere.
 SELECT string_agg(chr(65536 + (i * 7919) % 60000), '') AS long FROM generate_series(1, 255) AS i \gset

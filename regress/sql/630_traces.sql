@@ -10,7 +10,7 @@
 SELECT (pg_temp.push('traced', 'p', 'm')).status;
 CREATE FUNCTION pg_temp.trace(part uuid, id text, names text[] DEFAULT '{}', data jsonb DEFAULT '{}', grp text DEFAULT 'g',
                               type text DEFAULT 'info', tenant uuid DEFAULT pg_temp.tenant()) RETURNS boolean
-LANGUAGE sql AS $$ SELECT queen.log_trace(tenant, part, id, grp, type, names, data, 'web') IS NOT NULL; $$;
+LANGUAGE sql AS $$ SELECT queen.log_trace(tenant, part, id, grp, type, names, data::text, 'web') IS NOT NULL; $$;
 CREATE FUNCTION pg_temp.shown(v jsonb) RETURNS TABLE (event_type text, data jsonb, grp text, worker text, names jsonb,
     id boolean, created boolean, message text, place text)
 LANGUAGE sql AS $$
@@ -61,4 +61,7 @@ SELECT pg_temp.trace(:'p', 'a', ARRAY[NULL]);
 SELECT pg_temp.trace(:'p', 'a', NULL);
 SELECT pg_temp.trace(NULL, 'a');
 SELECT pg_temp.trace(:'p', 'a', '{}', NULL);
+SELECT queen.log_trace(pg_temp.tenant(), :'p', 'a', 'g', 'info', '{}', '{"a": "\u0000"}', 'web');
+SELECT queen.log_trace(pg_temp.tenant(), :'p', 'a', 'g', 'info', '{}', '{"a": 1e999999}', 'web');
+SELECT queen.log_trace(pg_temp.tenant(), :'p', 'a', 'g', 'info', '{}', '{', 'web');
 TRUNCATE queen.message_traces CASCADE;

@@ -4,6 +4,8 @@
  */
 #include "admin.h"
 
+#include <stdio.h>
+
 /* The failure of a call, in the shape of its route. */
 void
 admin_reply_error(Request *req, const DbError *error)
@@ -53,6 +55,36 @@ admin_number_arg(const Request *req, const char *name, int fallback, int max)
 		value = value * 10 + (text.ptr[i] - '0');
 	}
 	return value < max ? value : max;
+}
+
+bool
+admin_bool_arg(const Request *req, const char *name, bool fallback)
+{
+	static const char *const yes[] = {"true", "1", "yes"};
+	static const char *const no[] = {"false", "0", "no"};
+	Span text = target_arg(&req->target, name);
+
+	for (int i = 0; i < 3; i++)
+	{
+		if (span_equals(text, span_of(yes[i])))
+			return true;
+		if (span_equals(text, span_of(no[i])))
+			return false;
+	}
+	return fallback;
+}
+
+/* A name that nothing can have needs no look. */
+bool
+admin_refuse_name(Request *req, const char *what, const char *why)
+{
+	char text[128];
+
+	if (why == NULL)
+		return false;
+	snprintf(text, sizeof(text), "%s %s", what, why);
+	http_reply_error(req, 400, text);
+	return true;
 }
 
 /* An empty filter is no filter. */

@@ -69,6 +69,19 @@ body_text(Body *body, const char *member, bool nullable, Span *out)
 	return true;
 }
 
+bool
+body_bool(Body *body, const char *member, bool *out)
+{
+	JsonValue value;
+
+	if (!json_value(&body->reader, &value))
+		return false;
+	if (value.type != JSON_TRUE && value.type != JSON_FALSE && value.type != JSON_NULL)
+		return body_fail(body, member, "must be true or false");
+	*out = value.type == JSON_TRUE;
+	return true;
+}
+
 void
 body_refuse(const Body *body, Request *req)
 {

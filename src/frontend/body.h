@@ -36,6 +36,9 @@ extern bool body_out_of_memory(Body *body);
  */
 extern bool body_text(Body *body, const char *member, bool nullable, Span *out);
 
+/* Reads a boolean member; a null is false. */
+extern bool body_bool(Body *body, const char *member, bool *out);
+
 /* Answers with the fault. */
 extern void body_refuse(const Body *body, Request *req);
 

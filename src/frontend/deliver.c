@@ -298,8 +298,9 @@ deliver_end(Pop *pop)
 		return;
 	}
 	metrics_add(&pop->req->worker->metrics, METRIC_POP_MESSAGES, (uint64_t) pop->n_messages);
-	if (pop->probe && pop->wait_group)
-		waiters_wake(pop->wait_group); /* where a timer found work there may be more */
+	/* Where a timer found work there may be more; a discovery is woken once for several queues. */
+	if ((pop->probe || pop->discovery) && pop->wait_group)
+		waiters_wake(pop->wait_group);
 	pop_reply(pop, 200, NULL);
 }
 

@@ -52,6 +52,8 @@ extern void pgcol_uuid(const PGresult *res, int row, int col, Uuid *out);
 
 /* Microseconds since 2000-01-01 00:00 UTC, PostgreSQL's timestamptz. */
 #define PG_EPOCH_UNIX_US INT64_C(946684800000000)
+#define PGTIME_INFINITY INT64_MAX
+#define PGTIME_MINUS_INFINITY INT64_MIN
 extern int64_t pgtime_now(void);
 /* YYYY-MM-DDTHH:MM:SS.ffffffZ; "digits" of the fraction, 3 or 6. */
 extern void pgtime_format(Buf *out, int64_t pgtime, int digits);

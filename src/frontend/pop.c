@@ -1,6 +1,6 @@
 /*
  * pop.c
- *		GET /api/v1/pop/queue/:queue[/partition/:partition]
+ *		GET /api/v1/pop/queue/:queue[/partition/:partition] and GET /api/v1/pop
  */
 #include "pop.h"
 
@@ -390,6 +390,47 @@ add_pop(DbCall *call, const Pop *pop)
 		pgarray_add_int64(&params[11], pop->start_from);
 }
 
+/* Takes the next pop off the queue, to look for it in the bundle's call. */
+static Pop *
+take_next(PopBundle *bundle)
+{
+	Pop *pop = bundle->pops->queue;
+
+	DL_DELETE(bundle->pops->queue, pop);
+	pop->state = POP_LOOKING;
+	if (pop->wait_group)
+		pop->wakes_seen = waiters_wakes(pop->wait_group);
+	uuid_v7(&pop->lease_id);
+	bundle->members[bundle->n++] = pop;
+	return pop;
+}
+
+/* A discovery is a call of its own. */
+static void
+send_discovery(Pops *pops)
+{
+	PopBundle *bundle = calloc(1, sizeof(*bundle));
+	DbCall *call = db_call_new(CALL_DISCOVER, on_looked, bundle);
+	Pop *pop;
+
+	bundle->pops = pops;
+	pop = take_next(bundle);
+	db_call_uuid(call, 0, &pop->req->tenant);
+	db_call_text(call, 1, pop->namespace);
+	db_call_text(call, 2, pop->task);
+	db_call_text(call, 3, pop->group);
+	db_call_uuid(call, 4, &pop->lease_id);
+	db_call_int(call, 5, pop->batch);
+	db_call_int(call, 6, pop->max_partitions);
+	db_call_int(call, 7, pop->lease_seconds);
+	db_call_bool(call, 8, pop->auto_ack);
+	db_call_bool(call, 9, pop->wait && !pop->last_look);
+	db_call_text(call, 10, span_of(pop->start_new ? "new" : "all"));
+	if (pop->start_from != INT64_MIN)
+		db_call_int64(call, 11, pop->start_from);
+	db_submit(pops->worker->db, LANE_READ, call);
+}
+
 static void
 send_bundle(Pops *pops)
 {
@@ -406,16 +447,11 @@ send_bundle(Pops *pops)
 	{
 		Pop *pop = pops->queue;
 
-		if (pop->alone && bundle->n > 0)
+		if (pop->discovery || (pop->alone && bundle->n > 0))
 			break;
-		DL_DELETE(pops->queue, pop);
-		pop->state = POP_LOOKING;
-		if (pop->wait_group)
-			pop->wakes_seen = waiters_wakes(pop->wait_group);
-		uuid_v7(&pop->lease_id);
+		take_next(bundle);
 		add_pop(call, pop);
 		messages += pop->batch;
-		bundle->members[bundle->n++] = pop;
 		if (pop->alone)
 			break;
 	}
@@ -436,7 +472,12 @@ pops_dispatch(Pops *pops)
 	Db *db = pops->worker->db;
 
 	while (pops->queue && db_lane_free(db, LANE_READ))
-		send_bundle(pops);
+	{
+		if (pops->queue->discovery)
+			send_discovery(pops);
+		else
+			send_bundle(pops);
+	}
 	if (db_lane_down(db, LANE_READ))
 	{
 		while (pops->queue)
@@ -559,6 +600,10 @@ check_names(Args *args, const Pop *pop)
 
 	if ((why = queue_name_check(pop->queue)) != NULL)
 		snprintf(args->error, sizeof(args->error), "queue %s", why);
+	else if ((why = queue_name_check(pop->namespace)) != NULL)
+		snprintf(args->error, sizeof(args->error), "namespace %s", why);
+	else if ((why = queue_name_check(pop->task)) != NULL)
+		snprintf(args->error, sizeof(args->error), "task %s", why);
 	else if (pop->partition.ptr && (why = name_check(pop->partition)) != NULL)
 		snprintf(args->error, sizeof(args->error), "partition %s", why);
 	else if ((why = name_check(pop->group)) != NULL)
@@ -573,7 +618,7 @@ parse_request(Pop *pop, Args *args)
 	int timeout = (int) conf->pop_timeout_ms;
 
 	args->target = &req->target;
-	pop->queue = req->params[0];
+	pop->queue = pop->discovery ? SPAN_LITERAL("") : req->params[0];
 	pop->partition = req->params[1];
 	pop->group = target_arg(&req->target, "consumerGroup");
 	if (pop->group.len == 0)
@@ -595,8 +640,8 @@ parse_request(Pop *pop, Args *args)
 	parse_subscription(pop, &req->target, conf->subscription_mode);
 }
 
-void
-pop_handler(Request *req)
+static void
+pop_start(Request *req, bool discovery, Span namespace, Span task)
 {
 	Pops *pops = req->worker->pops;
 	Pop *pop = calloc(1, sizeof(*pop));
@@ -604,6 +649,9 @@ pop_handler(Request *req)
 
 	metrics_add(&req->worker->metrics, METRIC_POP_REQUESTS, 1);
 	pop->req = req;
+	pop->discovery = discovery;
+	pop->namespace = namespace;
+	pop->task = task;
 	pop->pops = pops;
 	pop->state = POP_ANSWERED;
 	req->ctx = pop;
@@ -616,9 +664,44 @@ pop_handler(Request *req)
 		return;
 	}
 	evtimer_assign(&pop->timer, req->worker->base, on_deadline, pop);
-	if (pop->wait)
+	if (pop->wait && discovery)
+		pop->wait_group =
+			waiters_join_discovery(pops->waiters, &req->tenant, namespace, task, pop->group);
+	else if (pop->wait)
 		pop->wait_group =
 			waiters_join(pops->waiters, &req->tenant, pop->queue, pop->partition, pop->group);
 	http_watch(req);
 	pop_enqueue(pop);
+}
+
+void
+pop_handler(Request *req)
+{
+	pop_start(req, false, SPAN_LITERAL(""), SPAN_LITERAL(""));
+}
+
+/* An argument that is absent is empty. */
+static Span
+label_arg(const Request *req, const char *name)
+{
+	Span text = target_arg(&req->target, name);
+
+	return text.ptr ? text : SPAN_LITERAL("");
+}
+
+void
+discovery_handler(Request *req)
+{
+	Span namespace = label_arg(req, "namespace");
+	Span task = label_arg(req, "task");
+	Buf body = {0};
+
+	if (namespace.len > 0 || task.len > 0)
+	{
+		pop_start(req, true, namespace, task);
+		return;
+	}
+	buf_append_str(&body, "{\"success\":false,\"error\":\"namespace or task is required\","
+						  "\"messages\":[]}");
+	http_reply(req, 400, &body);
 }

@@ -1,6 +1,7 @@
 /*
  * pop.h
- *		GET /api/v1/pop/queue/:queue[/partition/:partition]
+ *		GET /api/v1/pop/queue/:queue[/partition/:partition], and
+ *		GET /api/v1/pop?namespace=&task=, a discovery
  *
  * A pop looks (one entry of a log_pop call), and either delivers what it got,
  * or answers 204, or parks until something wakes it to look again.
@@ -43,6 +44,8 @@ typedef struct Pop
 
 	/* what was asked; names point into the request */
 	Span queue, partition, group;
+	bool discovery;		  /* any queue with this namespace and task; queue is empty */
+	Span namespace, task; /* either may be empty: any */
 	int batch;
 	int max_partitions;
 	int lease_seconds;
@@ -77,6 +80,7 @@ typedef struct Pop
 extern Pops *pops_new(struct Worker *worker);
 extern void pops_free(Pops *pops);
 extern void pop_handler(Request *req);
+extern void discovery_handler(Request *req);
 
 /* Sends what is queued, as far as connections are free.  Once per turn of the loop. */
 extern void pops_dispatch(Pops *pops);

@@ -9,22 +9,6 @@
 #include "names.h"
 #include "worker.h"
 
-#include <stdio.h>
-
-/* A name that no queue can have needs no look. */
-static bool
-bad_queue_name(Request *req, Span name)
-{
-	const char *why = queue_name_check(name);
-	char text[128];
-
-	if (why == NULL)
-		return false;
-	snprintf(text, sizeof(text), "queue %s", why);
-	http_reply_error(req, 400, text);
-	return true;
-}
-
 static void
 on_deleted(DbCall *call, PGresult *res, const DbError *error)
 {
@@ -51,7 +35,7 @@ delete_queue_handler(Request *req)
 {
 	DbCall *call;
 
-	if (bad_queue_name(req, req->params[0]))
+	if (admin_refuse_name(req, "queue", queue_name_check(req->params[0])))
 		return;
 	call = db_call_new(CALL_DELETE_QUEUE, on_deleted, req);
 	db_call_uuid(call, 0, &req->tenant);

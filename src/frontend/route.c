@@ -14,6 +14,7 @@
 
 static const Route routes[] = {
 	{"POST", "/api/v1/push", LEVEL_WRITE_ONLY, push_handler},
+	{"GET", "/api/v1/pop", LEVEL_READ_WRITE, discovery_handler},
 	{"GET", "/api/v1/pop/queue/:queue", LEVEL_READ_WRITE, pop_handler},
 	{"GET", "/api/v1/pop/queue/:queue/partition/:partition", LEVEL_READ_WRITE, pop_handler},
 	{"POST", "/api/v1/ack", LEVEL_READ_WRITE, ack_handler},
@@ -42,6 +43,22 @@ static const Route routes[] = {
 	{"GET", "/api/v1/analytics/system-metrics", LEVEL_READ_ONLY, system_metrics_handler},
 	{"DELETE", "/api/v1/resources/queues/:queue", LEVEL_ADMIN, delete_queue_handler},
 	{"GET", "/api/v1/dlq", LEVEL_READ_ONLY, dlq_handler},
+	{"GET", "/api/v1/consumer-groups", LEVEL_READ_ONLY, groups_handler},
+	{"GET", "/api/v1/consumer-groups/lagging", LEVEL_READ_ONLY, lagging_handler},
+	{"GET", "/api/v1/consumer-groups/:group", LEVEL_READ_ONLY, group_handler},
+	{"DELETE", "/api/v1/consumer-groups/:group", LEVEL_ADMIN, delete_group_handler},
+	{"DELETE", "/api/v1/consumer-groups/:group/queues/:queue", LEVEL_ADMIN,
+	 delete_group_queue_handler},
+	{"POST", "/api/v1/consumer-groups/:group/subscription", LEVEL_READ_WRITE,
+	 move_subscription_handler},
+	{"POST", "/api/v1/consumer-groups/:group/queues/:queue/seek", LEVEL_READ_WRITE, seek_handler},
+	{"POST", "/api/v1/consumer-groups/:group/queues/:queue/partitions/:partition/seek",
+	 LEVEL_READ_WRITE, seek_partition_handler},
+	{"POST", "/api/v1/stats/refresh", LEVEL_ADMIN, refresh_statistics_handler},
+	{"POST", "/api/v1/traces", LEVEL_READ_WRITE, trace_handler},
+	{"GET", "/api/v1/traces/names", LEVEL_READ_ONLY, trace_names_handler},
+	{"GET", "/api/v1/traces/by-name/:name", LEVEL_READ_ONLY, traces_by_name_handler},
+	{"GET", "/api/v1/traces/:partitionId/:transactionId", LEVEL_READ_ONLY, traces_handler},
 	{"GET", "/health", LEVEL_PUBLIC, health_handler},
 	{"GET", "/status", LEVEL_READ_ONLY, status_handler},
 	{"GET", "/metrics", LEVEL_PUBLIC, metrics_handler},
@@ -80,7 +97,8 @@ static bool
 method_matches(const Route *route, const char *method)
 {
 	if (strcmp(method, "HEAD") == 0)
-		return strcmp(route->method, "GET") == 0 && route->handler != pop_handler;
+		return strcmp(route->method, "GET") == 0 && route->handler != pop_handler &&
+			   route->handler != discovery_handler;
 	return strcmp(route->method, method) == 0;
 }
 

@@ -9,6 +9,7 @@
  */
 #include "waiters.h"
 
+#include "clock.h"
 #include "conf.h"
 #include "pop.h"
 #include "worker.h"
@@ -18,18 +19,21 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#define DISCOVERY_PAUSE_MS 20
+
 struct WaitQueue;
 
 typedef struct WaitPlace
 {
 	UT_hash_handle hh;
-	struct WaitPlace *prev, *next; /* under its queue's id */
+	struct WaitPlace *prev, *next; /* under its queue's id, or among the discoveries */
 	struct WaitQueue *queue;	   /* NULL while the id is not known */
 	WaitGroup *groups;
 	int parked;
+	bool discovery;
 	size_t queue_len;
 	size_t key_len;
-	char key[]; /* tenant, queue, 0x1f, 'p' and partition or 'a' */
+	char key[]; /* tenant, queue, 0x1f, 'p' and partition or 'a'; namespace, 0x1f, 'd' and task */
 } WaitPlace;
 
 typedef struct WaitQueue
@@ -47,7 +51,9 @@ struct WaitGroup
 	struct Pop *parked;
 	int members; /* pops that joined */
 	uint64_t wakes;
-	int misses; /* looks in vain since the last wake-up */
+	int misses;		  /* looks in vain since the last wake-up */
+	int64_t woken_at; /* of a discovery, monotonic milliseconds */
+	bool news;		  /* it is to look again after the pause */
 	struct event timer;
 	size_t name_len;
 	char name[];
@@ -58,6 +64,7 @@ struct Waiters
 	struct Worker *worker;
 	WaitPlace *places; /* hash table by key */
 	WaitQueue *queues; /* hash table by id */
+	WaitPlace *discoveries;
 	int parked;
 };
 
@@ -85,10 +92,9 @@ waiters_parked(const Waiters *waiters)
 /* --- places and groups --------------------------------------------------- */
 
 static WaitPlace *
-find_place(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, bool create)
+find_place(Waiters *waiters, const Uuid *tenant, Span queue, char kind, Span detail, bool create)
 {
-	bool any = partition.ptr == NULL;
-	size_t len = 16 + queue.len + 2 + (any ? 0 : partition.len);
+	size_t len = 16 + queue.len + 2 + detail.len;
 	WaitPlace *place = calloc(1, sizeof(*place) + len);
 	WaitPlace *found;
 
@@ -97,19 +103,29 @@ find_place(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, boo
 	memcpy(place->key, tenant->bytes, 16);
 	memcpy(place->key + 16, queue.ptr, queue.len);
 	place->key[16 + queue.len] = '\x1f';
-	place->key[17 + queue.len] = any ? 'a' : 'p';
-	if (!any)
-		memcpy(place->key + 18 + queue.len, partition.ptr, partition.len);
+	place->key[17 + queue.len] = kind;
+	if (detail.len > 0)
+		memcpy(place->key + 18 + queue.len, detail.ptr, detail.len);
 	HASH_FIND(hh, waiters->places, place->key, len, found);
 	if (found || !create)
 	{
 		free(place);
 		return found;
 	}
+	place->discovery = kind == 'd';
 	place->queue_len = queue.len;
 	place->key_len = len;
 	HASH_ADD_KEYPTR(hh, waiters->places, place->key, len, place);
+	if (place->discovery)
+		DL_APPEND(waiters->discoveries, place);
 	return place;
+}
+
+/* The place of a partition, or (ptr NULL) of any partition of the queue. */
+static WaitPlace *
+queue_place(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, bool create)
+{
+	return find_place(waiters, tenant, queue, partition.ptr ? 'p' : 'a', partition, create);
 }
 
 static WaitGroup *
@@ -132,6 +148,11 @@ on_timer(evutil_socket_t fd, short what, void *arg)
 
 	(void) fd;
 	(void) what;
+	if (group->news)
+	{
+		waiters_wake(group);
+		return;
+	}
 	group->misses++;
 	if (group->parked)
 		pop_look_again(group->parked, true);
@@ -177,10 +198,9 @@ waiters_know_queue(WaitGroup *group, const Uuid *queue_id)
 	DL_APPEND(queue->places, place);
 }
 
-WaitGroup *
-waiters_join(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, Span name)
+static WaitGroup *
+join_place(Waiters *waiters, WaitPlace *place, Span name)
 {
-	WaitPlace *place = find_place(waiters, tenant, queue, partition, true);
 	WaitGroup *group = find_group(place, name);
 
 	if (group == NULL)
@@ -200,6 +220,18 @@ waiters_join(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, S
 	return group;
 }
 
+WaitGroup *
+waiters_join(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, Span name)
+{
+	return join_place(waiters, queue_place(waiters, tenant, queue, partition, true), name);
+}
+
+WaitGroup *
+waiters_join_discovery(Waiters *waiters, const Uuid *tenant, Span namespace, Span task, Span name)
+{
+	return join_place(waiters, find_place(waiters, tenant, namespace, 'd', task, true), name);
+}
+
 void
 waiters_leave(WaitGroup *group)
 {
@@ -213,6 +245,8 @@ waiters_leave(WaitGroup *group)
 	if (place->groups == NULL)
 	{
 		place_forget_queue(group->waiters, place);
+		if (place->discovery)
+			DL_DELETE(group->waiters->discoveries, place);
 		HASH_DEL(group->waiters->places, place);
 		free(place);
 	}
@@ -259,6 +293,8 @@ start_timer(WaitGroup *group, int64_t retry_ms)
 	 */
 	if (retry_ms >= 0 && retry_ms < delay)
 		delay = retry_ms > retry_floor(group) ? retry_ms : retry_floor(group);
+	if (group->news && delay > DISCOVERY_PAUSE_MS)
+		delay = DISCOVERY_PAUSE_MS;
 	tv.tv_sec = delay / 1000;
 	tv.tv_usec = (delay % 1000) * 1000 + 1;
 	event_add(&group->timer, &tv);
@@ -298,8 +334,24 @@ waiters_wake(WaitGroup *group)
 {
 	group->wakes++;
 	group->misses = 0;
+	group->woken_at = clock_ms();
+	group->news = false;
 	if (group->parked)
 		pop_look_again(group->parked, false);
+}
+
+/* Wakes the group, unless that was done a moment ago: then later. */
+static void
+wake_discovery(WaitGroup *group)
+{
+	if (clock_ms() >= group->woken_at + DISCOVERY_PAUSE_MS)
+		waiters_wake(group);
+	else if (!group->news)
+	{
+		group->news = true;
+		if (group->parked)
+			start_timer(group, -1);
+	}
 }
 
 static void
@@ -311,22 +363,39 @@ wake_place(WaitPlace *place)
 		return;
 	DL_FOREACH_SAFE (place->groups, group, next)
 	{
-		waiters_wake(group);
+		if (place->discovery)
+			wake_discovery(group);
+		else
+			waiters_wake(group);
+	}
+}
+
+/* The discoveries of a tenant, or (NULL) of all of them. */
+static void
+wake_discoveries(Waiters *waiters, const Uuid *tenant)
+{
+	WaitPlace *place, *next;
+
+	DL_FOREACH_SAFE (waiters->discoveries, place, next)
+	{
+		if (tenant == NULL || memcmp(place->key, tenant->bytes, sizeof(tenant->bytes)) == 0)
+			wake_place(place);
 	}
 }
 
 void
 waiters_wake_partition(Waiters *waiters, const Uuid *tenant, Span queue, Span partition)
 {
-	wake_place(find_place(waiters, tenant, queue, (Span){NULL, 0}, false));
-	wake_place(find_place(waiters, tenant, queue, partition, false));
+	wake_place(queue_place(waiters, tenant, queue, (Span){NULL, 0}, false));
+	wake_place(queue_place(waiters, tenant, queue, partition, false));
+	wake_discoveries(waiters, tenant);
 }
 
 void
 waiters_wake_one_group(Waiters *waiters, const Uuid *tenant, Span queue, Span partition, Span name)
 {
-	WaitPlace *places[2] = {find_place(waiters, tenant, queue, (Span){NULL, 0}, false),
-							find_place(waiters, tenant, queue, partition, false)};
+	WaitPlace *places[2] = {queue_place(waiters, tenant, queue, (Span){NULL, 0}, false),
+							queue_place(waiters, tenant, queue, partition, false)};
 
 	for (int i = 0; i < 2; i++)
 	{
@@ -335,6 +404,7 @@ waiters_wake_one_group(Waiters *waiters, const Uuid *tenant, Span queue, Span pa
 		if (group)
 			waiters_wake(group);
 	}
+	wake_discoveries(waiters, tenant);
 }
 
 void
@@ -351,6 +421,7 @@ waiters_wake_queue(Waiters *waiters, const Uuid *queue_id)
 		}
 		return;
 	}
+	wake_discoveries(waiters, NULL);
 	HASH_FIND(hh, waiters->queues, queue_id, sizeof(Uuid), queue);
 	if (queue == NULL)
 		return;
@@ -392,7 +463,7 @@ waiters_count(const Waiters *waiters,
 		Uuid tenant;
 
 		memcpy(tenant.bytes, place->key, sizeof(tenant.bytes));
-		if (place->parked > 0)
+		if (place->parked > 0 && !place->discovery)
 			fn(ctx, &tenant, (Span){place->key + 16, place->queue_len}, place->parked);
 	}
 }

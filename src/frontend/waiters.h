@@ -8,6 +8,10 @@
  *
  * One wake-up of a partition wakes one pop of each consumer group: a partition
  * goes to one of them anyway.
+ *
+ * A discovery waits for queues that need not exist yet, so every push of its
+ * tenant may be its news: it looks, but not more often than every few
+ * milliseconds.
  */
 #ifndef QUEEN_WAITERS_H
 #define QUEEN_WAITERS_H
@@ -31,6 +35,8 @@ extern void waiters_free(Waiters *waiters);
  */
 extern WaitGroup *waiters_join(Waiters *waiters, const Uuid *tenant, Span queue, Span partition,
 							   Span group);
+extern WaitGroup *waiters_join_discovery(Waiters *waiters, const Uuid *tenant, Span namespace,
+										 Span task, Span group);
 extern void waiters_leave(WaitGroup *group);
 
 /*
@@ -66,7 +72,7 @@ extern void waiters_each(Waiters *waiters, void (*fn)(struct Pop *pop));
 
 extern int waiters_parked(const Waiters *waiters);
 
-/* Calls fn for every place with parked pops; a queue may have several places. */
+/* Calls fn for every place with parked pops on a queue, which may have several places. */
 extern void waiters_count(const Waiters *waiters,
 						  void (*fn)(void *ctx, const Uuid *tenant, Span queue, int parked),
 						  void *ctx);

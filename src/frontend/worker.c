@@ -76,6 +76,15 @@ worker_wake_others(Worker *worker, const Uuid *tenant, Span queue, Span partitio
 	hint_others(worker, HINT_PARTITION, tenant, queue, partition);
 }
 
+void
+worker_wake_queue(Worker *worker, const Uuid *queue_id)
+{
+	Span none = {NULL, 0};
+
+	pops_wake_queue(worker->pops, queue_id);
+	hint_others(worker, queue_id ? HINT_QUEUE : HINT_ALL, queue_id, none, none);
+}
+
 static void
 act_on_hint(Worker *worker, const WorkerHint *hint)
 {
@@ -126,7 +135,6 @@ static void
 on_notification(void *ctx, const char *payload)
 {
 	Worker *worker = ctx;
-	Span none = {NULL, 0};
 
 	while (*payload)
 	{
@@ -138,15 +146,9 @@ on_notification(void *ctx, const char *payload)
 			/* nothing to do */
 		}
 		else if (uuid_parse(payload, len < UUID_TEXT_LEN ? len : UUID_TEXT_LEN, &id))
-		{
-			pops_wake_queue(worker->pops, &id);
-			hint_others(worker, HINT_QUEUE, &id, none, none);
-		}
+			worker_wake_queue(worker, &id);
 		else
-		{
-			pops_wake_queue(worker->pops, NULL);
-			hint_others(worker, HINT_ALL, NULL, none, none);
-		}
+			worker_wake_queue(worker, NULL);
 		payload += len + (payload[len] == ',');
 	}
 }

@@ -76,6 +76,9 @@ extern int64_t process_start_ms; /* monotonic */
 /* Tells the other threads that a partition may have something for their parked pops. */
 extern void worker_wake_others(Worker *worker, const Uuid *tenant, Span queue, Span partition);
 
+/* A queue, or any queue (id NULL), may have something for the parked pops of all threads. */
+extern void worker_wake_queue(Worker *worker, const Uuid *queue_id);
+
 /* Opens the workers on one listening socket and starts their threads. */
 extern bool workers_start(const struct Conf *conf, int listen_fd);
 
