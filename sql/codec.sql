@@ -55,11 +55,6 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_segment_error(bytea, int) IS
     'Says why blob is not a sound segment of that many frames; NULL when it is one';
 
-CREATE FUNCTION queen.log_hashes_overlap(sorted bytea, hashes bytea) RETURNS boolean
-LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE COST 100 AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.log_hashes_overlap(bytea, bytea) IS
-    'Whether a 16-byte stride of hashes is one of sorted, whose strides ascend. Raises 22023 when a length is not a multiple of 16';
-
 -- Not STRICT and with a parsed body: the planner inlines it into the query that calls it.
 CREATE FUNCTION queen.log_unnest_hashes(p bytea) RETURNS TABLE (idx int, h bytea)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -79,13 +79,6 @@ SELECT queen.log_frame(:'both', 2);
 \set VERBOSITY default
 
 -- Strides.
-SELECT ids, queen.log_hashes_overlap(s.sorted, pg_temp.hashes(ids))
-  FROM (SELECT string_agg(queen.log_hash('t' || i), '' ORDER BY queen.log_hash('t' || i)) AS sorted
-          FROM generate_series(1, 5) AS i) AS s,
-       (VALUES ('{t1}'::text[]), ('{t2}'), ('{t3}'), ('{t4}'), ('{t5}'), ('{x,y,t5}'), ('{x}'), ('{x,y,z}')) AS v (ids);
-SELECT queen.log_hashes_overlap('', queen.log_hash('a')), queen.log_hashes_overlap(queen.log_hash('a'), '');
-SELECT queen.log_hashes_overlap(queen.log_hash('a'), '\x00');
-SELECT queen.log_hashes_overlap('\x00', queen.log_hash('a'));
 SELECT idx, h FROM queen.log_unnest_hashes(pg_temp.hashes('{t1,t2}'));
 SELECT count(*) FROM queen.log_unnest_hashes(NULL);
 SELECT count(*) FROM queen.log_unnest_hashes('');

@@ -227,6 +227,15 @@ count(PG_FUNCTION_ARGS)
 }
 
 void
+pending_count(const pg_uuid_t *queue, int counter, int64 n)
+{
+	if (queen_shared == NULL || n == 0)
+		return;
+	pending_start();
+	pending_queue(queue, GetCurrentTransactionNestLevel())->counters[counter] += n;
+}
+
+void
 pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition, const char *group,
 				   Size group_len, bool more)
 {

@@ -16,6 +16,9 @@ extern void pending_push(const pg_uuid_t *queue, const pg_uuid_t *partition, int
 /* Messages were refused as duplicates. */
 extern void pending_duplicates(const pg_uuid_t *queue, int64 messages);
 
+/* Adds to a counter of a queue (QueueCounter in stats.h). */
+extern void pending_count(const pg_uuid_t *queue, int counter, int64 n);
+
 /* A lease was ended; "more": messages wait behind the cursor, which is locked. */
 extern void pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition,
 							   const char *group, Size group_len, bool more);

@@ -37,7 +37,6 @@ QUEEN_FUNCTION(log_frame);
 QUEEN_FUNCTION(log_unpack);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
-QUEEN_FUNCTION(log_hashes_overlap);
 
 /* A decompressed segment, palloc'd. */
 typedef struct Segment
@@ -333,29 +332,48 @@ segment_message_ids(const bytea *blob, int64 *n)
 	return ids;
 }
 
+static void
+hash_frames(const Segment *segment, uint8 *hashes)
+{
+	FrameReader reader;
+	Frame frame;
+
+	frame_reader_init(&reader, segment->raw, segment->len);
+	while (frame_next(&reader, &frame))
+	{
+		transaction_hash(frame.transaction_id.ptr, frame.transaction_id.len, hashes);
+		hashes += HASH_SIZE;
+	}
+}
+
+uint8 *
+segment_hashes(const bytea *blob, int64 frames)
+{
+	Segment segment;
+	uint8 *hashes = NULL;
+
+	if (segment_open(blob, &segment) == NULL && segment.frames == frames)
+	{
+		hashes = palloc(frames * HASH_SIZE);
+		hash_frames(&segment, hashes);
+	}
+	segment_close(&segment);
+	return hashes;
+}
+
 /*
  * log_segment_hashes(blob bytea) returns bytea
  */
 Datum
 log_segment_hashes(PG_FUNCTION_ARGS)
 {
-	bytea *blob = PG_GETARG_BYTEA_PP(0);
 	Segment segment;
-	FrameReader reader;
-	Frame frame;
 	bytea *result;
-	uint8_t *hash;
 
-	segment_open_sound(blob, &segment);
+	segment_open_sound(PG_GETARG_BYTEA_PP(0), &segment);
 	result = palloc(VARHDRSZ + segment.frames * HASH_SIZE);
 	SET_VARSIZE(result, VARHDRSZ + segment.frames * HASH_SIZE);
-	hash = (uint8_t *) VARDATA(result);
-	frame_reader_init(&reader, segment.raw, segment.len);
-	while (frame_next(&reader, &frame))
-	{
-		transaction_hash(frame.transaction_id.ptr, frame.transaction_id.len, hash);
-		hash += HASH_SIZE;
-	}
+	hash_frames(&segment, (uint8 *) VARDATA(result));
 	segment_close(&segment);
 	PG_RETURN_BYTEA_P(result);
 }
@@ -396,39 +414,4 @@ segment_all_encrypted(const bytea *blob)
 	}
 	segment_close(&segment);
 	return all;
-}
-
-static size_t
-hash_count(const bytea *hashes)
-{
-	if (VARSIZE_ANY_EXHDR(hashes) % HASH_SIZE != 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("hashes must be a multiple of %d bytes", HASH_SIZE)));
-	return VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE;
-}
-
-static int
-hash_compare(const void *a, const void *b)
-{
-	return memcmp(a, b, HASH_SIZE);
-}
-
-/*
- * log_hashes_overlap(sorted bytea, hashes bytea) returns bool
- *		Nothing is prepared per call: one sorted argument meets many rows.
- */
-Datum
-log_hashes_overlap(PG_FUNCTION_ARGS)
-{
-	bytea *sorted = PG_GETARG_BYTEA_PP(0);
-	bytea *hashes = PG_GETARG_BYTEA_PP(1);
-	size_t n_sorted = hash_count(sorted);
-	size_t n = hash_count(hashes);
-	bool overlap = false;
-
-	for (size_t i = 0; i < n && !overlap; i++)
-		overlap = bsearch(VARDATA_ANY(hashes) + i * HASH_SIZE, VARDATA_ANY(sorted), n_sorted,
-						  HASH_SIZE, hash_compare) != NULL;
-	PG_FREE_IF_COPY(hashes, 1);
-	PG_RETURN_BOOL(overlap);
 }

@@ -15,4 +15,10 @@ extern bool segment_all_encrypted(const bytea *blob);
 /* The message id of each of the n frames, palloc'd; NULL, with n = 0, for a corrupt segment. */
 extern pg_uuid_t *segment_message_ids(const bytea *blob, int64 *n);
 
+/*
+ * The hash of every frame's transaction id, 16 bytes each, palloc'd; NULL when
+ * the segment is corrupt or has another number of frames.
+ */
+extern uint8 *segment_hashes(const bytea *blob, int64 frames);
+
 #endif

@@ -1,0 +1,805 @@
+/*
+ * ack.c
+ *		log_ack(): acknowledgements move cursors, end leases, file dead letters.
+ *
+ * The entries of a call fall into acknowledgements: same tenant, partition,
+ * group, worker and call number.  Several acknowledgements of one cursor take
+ * turns, in the order of their first entries.  All cursors are locked first,
+ * ascending by (partition, group), and nothing else is locked.  Everything after
+ * that reads younger snapshots.
+ *
+ * The usual acknowledgement, a whole batch completed, costs a few probes of
+ * primary keys, the sidecar rows of the batch and one HOT update.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+#include "utils/uuid.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+#include "arrays.h"
+#include "function.h"
+#include "guard.h"
+#include "hash.h"
+#include "pending.h"
+#include "protocol.h"
+#include "rows.h"
+#include "sought.h"
+#include "stats.h"
+
+QUEEN_FUNCTION(log_ack);
+
+/* The negative ones in order of strength: on one message the first counts. */
+typedef enum AckStatus
+{
+	ACK_COMPLETED,
+	ACK_DEAD_LETTER,
+	ACK_FAILED,
+	ACK_RETRY
+} AckStatus;
+
+static const char *const status_names[] = {"completed", "dlq", "failed", "retry"};
+
+struct AckCursor;
+
+typedef struct AckItem
+{
+	int entry;		   /* counts from 0 */
+	pg_uuid_t *tenant; /* like all these, NULL when it was */
+	pg_uuid_t *partition;
+	text *group;
+	pg_uuid_t *worker;
+	int call;
+	text *transaction_id;
+	AckStatus status;
+	text *error;
+	int64 offset; /* above the cursor: acts; not above: passed already; -1: not found */
+
+	/* the answer; no refusal and not busy: success */
+	const char *refusal;
+	bool lease_released;
+	bool dead_lettered;
+	bool noop;
+	bool busy;
+	bool more;
+	struct AckCursor *acted_on; /* NULL: it had no effect */
+} AckItem;
+
+/* Items first .. first + n - 1 of the sorted ones. */
+typedef struct Ack
+{
+	AckItem **items;
+	int n;
+	int first_entry;
+} Ack;
+
+typedef enum CursorState
+{
+	CURSOR_HELD,
+	CURSOR_MISSING,
+	CURSOR_BUSY
+} CursorState;
+
+typedef struct AckCursor
+{
+	Ack *acks;
+	int n;
+	CursorState state;
+	pg_uuid_t *partition_id;
+	text *group;
+
+	/* of a cursor that is held */
+	text *partition;
+	pg_uuid_t queue_id;
+	text *queue;
+	int retry_limit;
+	bool letters; /* what is exhausted becomes a dead letter */
+} AckCursor;
+
+/* The cursor's row, as far as it decides. */
+typedef struct Place
+{
+	int64 committed;
+	bool leased; /* a batch is, whether or not its time is over */
+	int64 batch_end;
+	int retries;
+} Place;
+
+typedef struct AckCall
+{
+	AckItem *items; /* by entry */
+	AckItem **sorted;
+	int n;		  /* of items */
+	int n_sorted; /* without those that are no valid entries */
+	bool wait;
+
+	LogTable *queues;
+	LogTable *partitions;
+	LogTable *consumers;
+	TupleTableSlot *queue;
+	TupleTableSlot *partition;
+	TupleTableSlot *consumer;
+	Search *search;
+} AckCall;
+
+typedef enum AckAction
+{
+	ACTION_ADVANCE,	 /* no batch is leased: completed items move the cursor */
+	ACTION_PARTIAL,	 /* the rest of the batch stays leased */
+	ACTION_COMPLETE, /* the batch is done */
+	ACTION_RELEASE,	 /* the rest is delivered again ... */
+	ACTION_CHARGE,	 /* ... and the retry budget pays for it */
+	ACTION_BURY,	 /* the message becomes a dead letter and the cursor is past it */
+	ACTION_DROP		 /* the same without the letter */
+} AckAction;
+
+/* What an acknowledgement comes to. */
+typedef struct Decision
+{
+	AckItem *signal; /* the negative item that acts, NULL: none */
+	int64 done;		 /* highest completed offset that counts, -1: none */
+	AckAction action;
+	int64 target; /* the cursor goes there */
+	bool released;
+	bool past; /* what the retry budget and the attempts counted is passed */
+	bool more; /* messages wait behind a lease that ended */
+} Decision;
+
+/* --- the arguments ---------------------------------------------------------- */
+
+static void *
+element(const ArrayArg *array, int i)
+{
+	return array->nulls[i] ? NULL : DatumGetPointer(array->values[i]);
+}
+
+static text *
+text_element(const ArrayArg *array, int i)
+{
+	return array->nulls[i] ? NULL : DatumGetTextPP(array->values[i]);
+}
+
+static bool
+read_status(const text *name, AckStatus *status)
+{
+	for (int i = 0; name != NULL && i < (int) lengthof(status_names); i++)
+		if (VARSIZE_ANY_EXHDR(name) == strlen(status_names[i]) &&
+			memcmp(VARDATA_ANY(name), status_names[i], strlen(status_names[i])) == 0)
+		{
+			*status = (AckStatus) i;
+			return true;
+		}
+	return false;
+}
+
+/* Why it is not a valid entry, NULL when it is. */
+static const char *
+item_problem(const AckItem *item, bool has_call, bool has_status)
+{
+	if (item->tenant == NULL || item->group == NULL || !has_call)
+		return "tenant, group and call are required";
+	if (item->partition == NULL)
+		return "partition id is missing";
+	if (item->transaction_id == NULL || VARSIZE_ANY_EXHDR(item->transaction_id) == 0)
+		return "transaction id is missing";
+	if (!has_status)
+		return "status must be completed, failed, retry or dlq";
+	return NULL;
+}
+
+static void
+read_arguments(FunctionCallInfo fcinfo, AckCall *call)
+{
+	ArrayArg args[8];
+
+	call->n = array_args(fcinfo, 8, args);
+	call->wait = !PG_ARGISNULL(8) && PG_GETARG_BOOL(8);
+	call->items = palloc0(call->n * sizeof(AckItem));
+	call->sorted = palloc(call->n * sizeof(AckItem *));
+	for (int i = 0; i < call->n; i++)
+	{
+		AckItem *item = &call->items[i];
+		bool has_status = read_status(text_element(&args[6], i), &item->status);
+
+		item->entry = i;
+		item->tenant = element(&args[0], i);
+		item->partition = element(&args[1], i);
+		item->group = text_element(&args[2], i);
+		item->worker = element(&args[3], i);
+		item->call = args[4].nulls[i] ? 0 : DatumGetInt32(args[4].values[i]);
+		item->transaction_id = text_element(&args[5], i);
+		item->error = text_element(&args[7], i);
+		item->refusal = item_problem(item, !args[4].nulls[i], has_status);
+		if (item->refusal == NULL)
+			call->sorted[call->n_sorted++] = item;
+	}
+}
+
+/* --- the order -------------------------------------------------------------- */
+
+static int
+compare_uuids(const pg_uuid_t *a, const pg_uuid_t *b)
+{
+	return memcmp(a, b, UUID_LEN);
+}
+
+/* As collation "C" does. */
+static int
+compare_texts(const text *a, const text *b)
+{
+	Size a_len = VARSIZE_ANY_EXHDR(a);
+	Size b_len = VARSIZE_ANY_EXHDR(b);
+	int order = memcmp(VARDATA_ANY(a), VARDATA_ANY(b), Min(a_len, b_len));
+
+	if (order == 0 && a_len != b_len)
+		order = a_len < b_len ? -1 : 1;
+	return order;
+}
+
+/* The lock order; another tenant's cursor is no cursor and gets no lock. */
+static int
+compare_cursors(const AckItem *a, const AckItem *b)
+{
+	int order = compare_uuids(a->partition, b->partition);
+
+	if (order == 0)
+		order = compare_texts(a->group, b->group);
+	if (order == 0)
+		order = compare_uuids(a->tenant, b->tenant);
+	return order;
+}
+
+static int
+compare_acks(const AckItem *a, const AckItem *b)
+{
+	if (a->worker == NULL || b->worker == NULL)
+	{
+		if (a->worker != b->worker)
+			return a->worker == NULL ? -1 : 1;
+	}
+	else if (compare_uuids(a->worker, b->worker) != 0)
+		return compare_uuids(a->worker, b->worker);
+	return a->call < b->call ? -1 : a->call > b->call;
+}
+
+static int
+compare_items(const void *a, const void *b)
+{
+	const AckItem *one = *(AckItem *const *) a;
+	const AckItem *other = *(AckItem *const *) b;
+	int order = compare_cursors(one, other);
+
+	if (order == 0)
+		order = compare_acks(one, other);
+	return order != 0 ? order : one->entry - other->entry;
+}
+
+static int
+compare_turns(const void *a, const void *b)
+{
+	return ((const Ack *) a)->first_entry - ((const Ack *) b)->first_entry;
+}
+
+/* How many items from "items" on belong together. */
+static int
+run_length(AckItem **items, int n, int (*compare)(const AckItem *, const AckItem *))
+{
+	int len = 1;
+
+	while (len < n && compare(items[0], items[len]) == 0)
+		len++;
+	return len;
+}
+
+/* Makes acknowledgements, in their turns, of the items of one cursor. */
+static void
+take_turns(AckCursor *cursor, AckItem **items, int n)
+{
+	cursor->acks = palloc(n * sizeof(Ack));
+	while (n > 0)
+	{
+		Ack *ack = &cursor->acks[cursor->n++];
+
+		ack->items = items;
+		ack->n = run_length(items, n, compare_acks);
+		ack->first_entry = items[0]->entry;
+		items += ack->n;
+		n -= ack->n;
+	}
+	qsort(cursor->acks, cursor->n, sizeof(Ack), compare_turns);
+}
+
+/* --- locks ------------------------------------------------------------------ */
+
+static bool
+find_by_id(LogTable *table, LogIndexId index, const pg_uuid_t *id, TupleTableSlot *row)
+{
+	ScanKeyData key;
+
+	row_key(&key, table, index, 1, BTEqualStrategyNumber, UUIDPGetDatum(id));
+	return row_find(table, index, &key, 1, row);
+}
+
+static void
+cursor_keys(const AckCall *call, const AckCursor *cursor, ScanKey keys)
+{
+	row_key(&keys[0], call->consumers, CONSUMERS_BY_GROUP, 1, BTEqualStrategyNumber,
+			UUIDPGetDatum(cursor->partition_id));
+	row_key(&keys[1], call->consumers, CONSUMERS_BY_GROUP, 2, BTEqualStrategyNumber,
+			PointerGetDatum(cursor->group));
+}
+
+static bool
+find_queue(AckCall *call, AckCursor *cursor, const pg_uuid_t *tenant)
+{
+	LogTable *queues = call->queues;
+	TupleTableSlot *row = call->queue;
+	bool live;
+
+	if (!find_by_id(call->partitions, PARTITIONS_BY_ID, cursor->partition_id, call->partition))
+		return false;
+	cursor->queue_id =
+		*DatumGetUUIDP(row_value(call->partitions, call->partition, PARTITIONS_QUEUE_ID));
+	if (!find_by_id(queues, QUEUES_BY_ID, &cursor->queue_id, row))
+		return false;
+	(void) row_get(queues, row, QUEUES_DELETED_AT, &live);
+	if (!live || compare_uuids(DatumGetUUIDP(row_value(queues, row, QUEUES_TENANT_ID)), tenant))
+		return false;
+	cursor->partition =
+		DatumGetTextPCopy(row_value(call->partitions, call->partition, PARTITIONS_NAME));
+	cursor->queue = DatumGetTextPCopy(row_value(queues, row, QUEUES_NAME));
+	cursor->retry_limit = DatumGetInt32(row_value(queues, row, QUEUES_RETRY_LIMIT));
+	cursor->letters = DatumGetBool(row_value(queues, row, QUEUES_DEAD_LETTER_QUEUE)) ||
+					  DatumGetBool(row_value(queues, row, QUEUES_DLQ_AFTER_MAX_RETRIES));
+	return true;
+}
+
+static CursorState
+lock_cursor(AckCall *call, AckCursor *cursor, const pg_uuid_t *tenant)
+{
+	ScanKeyData keys[2];
+
+	if (!find_queue(call, cursor, tenant))
+		return CURSOR_MISSING;
+	cursor_keys(call, cursor, keys);
+	if (!row_find(call->consumers, CONSUMERS_BY_GROUP, keys, 2, call->consumer))
+		return CURSOR_MISSING;
+	switch (row_lock(call->consumers, CONSUMERS_BY_GROUP, keys, 2, call->consumer,
+					 LockTupleNoKeyExclusive, call->wait ? LockWaitBlock : LockWaitSkip))
+	{
+		case ROW_LOCKED:
+			return CURSOR_HELD;
+		case ROW_BUSY:
+			return CURSOR_BUSY;
+		case ROW_GONE:
+			break;
+	}
+	return CURSOR_MISSING;
+}
+
+/* --- one acknowledgement ---------------------------------------------------- */
+
+static Place
+read_place(const AckCall *call)
+{
+	LogTable *consumers = call->consumers;
+	TupleTableSlot *row = call->consumer;
+	Place place;
+	bool none;
+
+	place.committed = DatumGetInt64(row_value(consumers, row, CONSUMERS_COMMITTED));
+	place.batch_end = DatumGetInt64(row_get(consumers, row, CONSUMERS_BATCH_END, &none));
+	place.leased = !none;
+	place.retries = DatumGetInt32(row_value(consumers, row, CONSUMERS_BATCH_RETRY_COUNT));
+	return place;
+}
+
+/* Whether the worker holds the lease and its time is not over. */
+static bool
+holds_lease(const AckCall *call, const pg_uuid_t *worker)
+{
+	bool none;
+	Datum value = row_get(call->consumers, call->consumer, CONSUMERS_WORKER_ID, &none);
+
+	if (none || compare_uuids(DatumGetUUIDP(value), worker) != 0)
+		return false;
+	value = row_get(call->consumers, call->consumer, CONSUMERS_LEASE_EXPIRES_AT, &none);
+	return !none && DatumGetTimestampTz(value) >= GetCurrentTimestamp();
+}
+
+/*
+ * First inside the leased batch, or above a cursor without one; below the
+ * cursor only for what is left.  The sidecar is an index, the log is the truth:
+ * what the purge has taken away in front of a batch that is still leased is read
+ * from the segments, for those who name their lease.
+ */
+static void
+find_items(AckCall *call, const AckCursor *cursor, const Ack *ack, const Place *place)
+{
+	int64 upto = place->leased ? place->batch_end : PG_INT64_MAX;
+	int64 txns_start =
+		DatumGetInt64(row_value(call->partitions, call->partition, PARTITIONS_TXNS_START));
+	Sought *sought = palloc(ack->n * sizeof(Sought));
+
+	for (int i = 0; i < ack->n; i++)
+	{
+		const text *id = ack->items[i]->transaction_id;
+
+		transaction_hash(VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id), (uint8 *) sought[i].hash);
+		sought[i].offset = -1;
+		sought[i].item = i;
+	}
+	search_begin(call->search, cursor->partition_id, sought, ack->n);
+	if (ack->items[0]->worker != NULL && place->leased && place->committed + 1 < txns_start)
+		search_segments(call->search, place->committed, Min(upto, txns_start - 1));
+	search_sidecar(call->search, place->committed, upto);
+	if (call->search->missing > 0)
+		search_sidecar_back(call->search, place->committed);
+	for (int i = 0; i < ack->n; i++)
+		ack->items[sought[i].item]->offset = sought[i].offset;
+	pfree(sought);
+}
+
+/* Answers the items that are not above the cursor; how many are. */
+static int
+answer_passed(const Ack *ack, const Place *place)
+{
+	int acting = 0;
+
+	for (int i = 0; i < ack->n; i++)
+	{
+		AckItem *item = ack->items[i];
+
+		if (item->offset > place->committed)
+			acting++;
+		else if (item->offset < 0)
+			item->refusal = "unresolved transaction id";
+		else if (item->status == ACK_COMPLETED)
+			item->noop = true;
+		else
+			item->refusal = "already committed";
+	}
+	return acting;
+}
+
+/* On one message the strongest signal counts, and of those the first entry. */
+static bool
+acts_before(const AckItem *item, const AckItem *other)
+{
+	return item->offset < other->offset ||
+		   (item->offset == other->offset && item->status < other->status);
+}
+
+static AckAction
+choose_action(const AckCursor *cursor, const Place *place, const Decision *decision)
+{
+	if (!place->leased)
+		return ACTION_ADVANCE;
+	if (decision->signal == NULL)
+		return decision->done >= place->batch_end ? ACTION_COMPLETE : ACTION_PARTIAL;
+	if (decision->signal->status == ACK_RETRY)
+		return ACTION_RELEASE;
+	if (decision->signal->status == ACK_FAILED && place->retries < cursor->retry_limit)
+		return ACTION_CHARGE;
+	if (decision->signal->status == ACK_DEAD_LETTER || cursor->letters)
+		return ACTION_BURY;
+	return ACTION_DROP;
+}
+
+/* Whether the cursor passes a message that was not completed. */
+static bool
+passes_signal(const Decision *decision)
+{
+	return decision->signal != NULL &&
+		   (decision->action == ACTION_BURY || decision->action == ACTION_DROP);
+}
+
+static Decision
+decide(const AckCall *call, const AckCursor *cursor, const Ack *ack, const Place *place)
+{
+	Decision decision = {.done = -1};
+
+	for (int i = 0; i < ack->n; i++)
+	{
+		AckItem *item = ack->items[i];
+
+		if (item->offset > place->committed && item->status != ACK_COMPLETED &&
+			(decision.signal == NULL || acts_before(item, decision.signal)))
+			decision.signal = item;
+	}
+	for (int i = 0; i < ack->n; i++)
+	{
+		const AckItem *item = ack->items[i];
+
+		if (item->status == ACK_COMPLETED &&
+			(decision.signal == NULL || item->offset < decision.signal->offset))
+			decision.done = Max(decision.done, item->offset);
+	}
+	decision.action = choose_action(cursor, place, &decision);
+	if (passes_signal(&decision))
+		decision.target = decision.signal->offset;
+	else
+		decision.target = Max(decision.done, place->committed);
+	decision.released = decision.action != ACTION_ADVANCE && decision.action != ACTION_PARTIAL;
+	decision.past = decision.action == ACTION_COMPLETE || decision.action == ACTION_BURY ||
+					(decision.action == ACTION_ADVANCE && decision.target > place->committed);
+	decision.more =
+		decision.released && DatumGetInt64(row_value(call->partitions, call->partition,
+													 PARTITIONS_LAST_OFFSET)) > decision.target;
+	return decision;
+}
+
+static void
+move_cursor(AckCall *call, const Place *place, const Decision *decision)
+{
+	LogTable *consumers = call->consumers;
+	int64 consumed = DatumGetInt64(row_value(consumers, call->consumer, CONSUMERS_TOTAL_CONSUMED));
+
+	row_draft(consumers, call->consumer);
+	row_set(consumers, CONSUMERS_COMMITTED, Int64GetDatum(decision->target));
+	row_set(consumers, CONSUMERS_TOTAL_CONSUMED,
+			Int64GetDatum(consumed + decision->target - place->committed));
+	if (decision->released)
+	{
+		row_set_null(consumers, CONSUMERS_BATCH_END);
+		row_set_null(consumers, CONSUMERS_WORKER_ID);
+		row_set_null(consumers, CONSUMERS_LEASE_EXPIRES_AT);
+	}
+	if (decision->past || decision->action == ACTION_DROP)
+		row_set(consumers, CONSUMERS_BATCH_RETRY_COUNT, Int32GetDatum(0));
+	else if (decision->action == ACTION_CHARGE)
+		row_set(consumers, CONSUMERS_BATCH_RETRY_COUNT, Int32GetDatum(place->retries + 1));
+	if (decision->past)
+	{
+		row_set(consumers, CONSUMERS_ATTEMPT_COUNT, Int32GetDatum(0));
+		row_set_null(consumers, CONSUMERS_ATTEMPT_OFFSET);
+	}
+	/* The rest of a batch stays a batch that has been delivered before. */
+	else if (decision->action != ACTION_DROP && decision->target > place->committed)
+		row_set(consumers, CONSUMERS_ATTEMPT_OFFSET, Int64GetDatum(decision->target + 1));
+	row_update(consumers, call->consumer);
+}
+
+/* The text of the signal, of another item for its message, or of any signal. */
+static text *
+letter_error(const Ack *ack, const Place *place, const AckItem *signal)
+{
+	text *any = NULL;
+
+	for (int i = 0; i < ack->n; i++)
+	{
+		const AckItem *item = ack->items[i];
+
+		if (item->status == ACK_COMPLETED || item->offset <= place->committed ||
+			item->error == NULL || VARSIZE_ANY_EXHDR(item->error) == 0)
+			continue;
+		if (item->offset == signal->offset)
+			return item->error;
+		if (any == NULL)
+			any = item->error;
+	}
+	return any != NULL ? any : cstring_to_text("Retries exhausted");
+}
+
+static void
+file_dead_letter(const AckCursor *cursor, const Ack *ack, const Place *place, const AckItem *signal)
+{
+	Oid types[] = {UUIDOID, TEXTOID, INT8OID, TEXTOID, TEXTOID, INT4OID};
+	Datum values[] = {
+		UUIDPGetDatum(cursor->partition_id),
+		PointerGetDatum(cursor->group),
+		Int64GetDatum(signal->offset),
+		PointerGetDatum(signal->transaction_id),
+		PointerGetDatum(letter_error(ack, place, signal)),
+		Int32GetDatum(place->retries),
+	};
+
+	SPI_connect();
+	if (SPI_execute_with_args("SELECT queen.log_dead_letter($1, $2, $3, $4, $5, $6)", 6, types,
+							  values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "log_dead_letter failed");
+	SPI_finish();
+}
+
+static void
+report(const AckCursor *cursor, const Place *place, const Decision *decision)
+{
+	pending_count(&cursor->queue_id, COUNT_ACKS_COMPLETED,
+				  decision->target - place->committed - passes_signal(decision));
+	pending_count(&cursor->queue_id, COUNT_ACKS_FAILED, decision->action == ACTION_CHARGE);
+	pending_count(&cursor->queue_id, COUNT_ACKS_RETRIED, decision->action == ACTION_RELEASE);
+	pending_count(&cursor->queue_id, COUNT_ACKS_DEAD_LETTERED, decision->action == ACTION_BURY);
+	pending_count(&cursor->queue_id, COUNT_ACKS_DROPPED, decision->action == ACTION_DROP);
+	if (decision->released)
+		pending_lease_done(&cursor->queue_id, cursor->partition_id, VARDATA_ANY(cursor->group),
+						   VARSIZE_ANY_EXHDR(cursor->group), decision->more);
+}
+
+static void
+answer_acting(AckCursor *cursor, const Ack *ack, const Place *place, const Decision *decision)
+{
+	for (int i = 0; i < ack->n; i++)
+	{
+		AckItem *item = ack->items[i];
+
+		if (item->offset <= place->committed)
+			continue;
+		item->acted_on = cursor;
+		if (decision->action == ACTION_ADVANCE && item->status != ACK_COMPLETED)
+			item->refusal = "no active lease";
+		item->lease_released = decision->released;
+		item->dead_lettered = decision->action == ACTION_BURY && item->offset == decision->target;
+		item->more = decision->more;
+	}
+}
+
+/* The cursor is held, its rows are in the slots. */
+static void
+acknowledge(AckCall *call, AckCursor *cursor, const Ack *ack)
+{
+	const pg_uuid_t *worker = ack->items[0]->worker;
+	Place place = read_place(call);
+	Decision decision;
+
+	if (worker != NULL && !holds_lease(call, worker))
+	{
+		for (int i = 0; i < ack->n; i++)
+			ack->items[i]->refusal = "invalid or expired lease";
+		return;
+	}
+	find_items(call, cursor, ack, &place);
+	if (answer_passed(ack, &place) == 0)
+		return;
+	decision = decide(call, cursor, ack, &place);
+	move_cursor(call, &place, &decision);
+	if (passes_signal(&decision) && decision.action == ACTION_BURY)
+		file_dead_letter(cursor, ack, &place, decision.signal);
+	report(cursor, &place, &decision);
+	answer_acting(cursor, ack, &place, &decision);
+}
+
+/* --- the call --------------------------------------------------------------- */
+
+/* Each further turn is a statement of its own: it may write the row again. */
+static void
+serve_cursor(AckCall *call, AckCursor *cursor)
+{
+	ScanKeyData keys[2];
+
+	cursor_keys(call, cursor, keys);
+	for (int i = 0; i < cursor->n; i++)
+	{
+		const Ack *ack = &cursor->acks[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (cursor->state != CURSOR_HELD)
+		{
+			for (int j = 0; j < ack->n; j++)
+			{
+				ack->items[j]->busy = cursor->state == CURSOR_BUSY;
+				ack->items[j]->refusal = ack->items[j]->busy ? NULL : "consumer not found";
+			}
+			continue;
+		}
+		if (i > 0)
+			rows_statement();
+		if (!find_by_id(call->partitions, PARTITIONS_BY_ID, cursor->partition_id,
+						call->partition) ||
+			!row_find(call->consumers, CONSUMERS_BY_GROUP, keys, 2, call->consumer))
+			elog(ERROR, "a locked cursor is not there");
+		acknowledge(call, cursor, ack);
+	}
+}
+
+static void
+serve(AckCall *call)
+{
+	AckCursor *cursors = palloc0(call->n_sorted * sizeof(AckCursor));
+	AckItem **items = call->sorted;
+	int n = 0;
+
+	qsort(call->sorted, call->n_sorted, sizeof(AckItem *), compare_items);
+	rows_begin();
+	for (int left = call->n_sorted; left > 0;)
+	{
+		AckCursor *cursor = &cursors[n++];
+		int len = run_length(items, left, compare_cursors);
+
+		cursor->partition_id = items[0]->partition;
+		cursor->group = items[0]->group;
+		take_turns(cursor, items, len);
+		cursor->state = lock_cursor(call, cursor, items[0]->tenant);
+		items += len;
+		left -= len;
+	}
+	rows_statement();
+	for (int i = 0; i < n; i++)
+		serve_cursor(call, &cursors[i]);
+	PopActiveSnapshot();
+}
+
+static void
+open_tables(AckCall *call)
+{
+	call->queues = log_table_open(QUEUES, AccessShareLock);
+	call->partitions = log_table_open(PARTITIONS, AccessShareLock);
+	call->consumers = log_table_open(CONSUMERS, RowExclusiveLock);
+	call->queue = row_slot(call->queues);
+	call->partition = row_slot(call->partitions);
+	call->consumer = row_slot(call->consumers);
+	call->search = search_open();
+}
+
+static void
+close_tables(AckCall *call)
+{
+	search_close(call->search);
+	ExecDropSingleTupleTableSlot(call->queue);
+	ExecDropSingleTupleTableSlot(call->partition);
+	ExecDropSingleTupleTableSlot(call->consumer);
+	log_table_close(call->queues);
+	log_table_close(call->partitions);
+	log_table_close(call->consumers);
+}
+
+static void
+put_answer(const ReturnSetInfo *result, const AckItem *item)
+{
+	bool nulls[10] = {false};
+	Datum values[10] = {
+		Int32GetDatum(item->entry + 1),
+		BoolGetDatum(item->refusal == NULL && !item->busy),
+		(Datum) 0,
+		BoolGetDatum(item->lease_released),
+		BoolGetDatum(item->dead_lettered),
+		BoolGetDatum(item->noop),
+		BoolGetDatum(item->busy),
+		(Datum) 0,
+		(Datum) 0,
+		BoolGetDatum(item->more),
+	};
+
+	nulls[2] = item->refusal == NULL;
+	if (!nulls[2])
+		values[2] = CStringGetTextDatum(item->refusal);
+	nulls[7] = nulls[8] = item->acted_on == NULL;
+	if (!nulls[7])
+	{
+		values[7] = PointerGetDatum(item->acted_on->queue);
+		values[8] = PointerGetDatum(item->acted_on->partition);
+	}
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/*
+ * log_ack(tenants uuid[], partition_ids uuid[], groups text[], workers uuid[], calls int[],
+ *		   transaction_ids text[], statuses text[], errors text[], wait bool)
+ * returns table (entry int, success bool, error text, lease_released bool, dlq bool, noop bool,
+ *				  busy bool, queue text, partition text, more bool)
+ */
+Datum
+log_ack(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	AckCall call = {0};
+
+	guard_write();
+	read_arguments(fcinfo, &call);
+	InitMaterializedSRF(fcinfo, 0);
+	open_tables(&call);
+	serve(&call);
+	close_tables(&call);
+	for (int i = 0; i < call.n; i++)
+		put_answer(result, &call.items[i]);
+	return (Datum) 0;
+}
