@@ -55,16 +55,6 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_segment_error(bytea, int) IS
     'Says why blob is not a sound segment of that many frames; NULL when it is one';
 
--- Not STRICT and with a parsed body: the planner inlines it into the query that calls it.
-CREATE FUNCTION queen.log_unnest_hashes(p bytea) RETURNS TABLE (idx int, h bytea)
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-BEGIN ATOMIC
-    SELECT i, pg_catalog.substring(p, i * 16 + 1, 16)
-      FROM pg_catalog.generate_series(0, pg_catalog.length(p) / 16 - 1) AS i;
-END;
-COMMENT ON FUNCTION queen.log_unnest_hashes(bytea) IS
-    'The 16-byte strides of p with their position, counted from 0; no rows for NULL';
-
 CREATE FUNCTION queen.log_valid_name(name text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_valid_name(text) IS

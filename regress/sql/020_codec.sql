@@ -78,17 +78,6 @@ SELECT queen.log_frame('nothing', 0);
 SELECT queen.log_frame(:'both', 2);
 \set VERBOSITY default
 
--- Strides.
-SELECT idx, h FROM queen.log_unnest_hashes(pg_temp.hashes('{t1,t2}'));
-SELECT count(*) FROM queen.log_unnest_hashes(NULL);
-SELECT count(*) FROM queen.log_unnest_hashes('');
-
--- It is inlined: no function scan on itself remains, and it takes part in the caller's plan.
-EXPLAIN (COSTS OFF, VERBOSE)
-SELECT t.base_offset + u.idx
-  FROM queen.log_txns AS t, queen.log_unnest_hashes(t.hashes) AS u
- WHERE t.partition_id = '10111213-1415-1617-1819-1a1b1c1d1e1f' AND u.h = '\x00';
-
 -- Names.
 SELECT n, queen.log_valid_name(v)
   FROM (VALUES ('empty', ''), ('ordinary', 'shop.orders'), ('longest', repeat('ü', 255)),
