@@ -239,9 +239,6 @@ BEGIN
     PERFORM queen.api_check(bool_and(p <> '' AND queen.log_valid_name(p)),
                             'partition is not a valid name')
        FROM unnest(partitions) AS p;
-    PERFORM queen.api_check(bool_and(queen.log_valid_transaction_id(t)),
-                            'transaction id must be 1 to 65535 bytes without control characters')
-       FROM unnest(transaction_ids) AS t;
     SELECT array_agg(l.leader ORDER BY l.item),
            array_agg(l.item ORDER BY l.item) FILTER (WHERE l.item = l.leader)
       INTO leaders, todo

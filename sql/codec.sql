@@ -43,7 +43,7 @@ CREATE FUNCTION queen.log_pack(message_ids uuid[], transaction_ids text[], paylo
                                OUT frames int, OUT hashes bytea, OUT blob bytea)
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_pack(uuid[], text[], jsonb[]) IS
-    'A segment of the first messages, as many as it takes: up to 10,000 or 8 MiB, one at least. frames says how many. Raises 22023 for arrays of unequal length or with NULLs, a payload that is longer than 64 MiB or nested deeper than 512 levels, and a transaction id that is longer than 65,535 bytes';
+    'A segment of the first messages, as many as it takes: up to 10,000 or 8 MiB, one at least. frames says how many. Raises 22023 for arrays of unequal length or with NULLs, a payload that is longer than 64 MiB or nested deeper than 512 levels, and a transaction id that is not 1 to 65,535 bytes without control characters';
 
 CREATE FUNCTION queen.log_segment_hashes(blob bytea) RETURNS bytea
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
@@ -59,15 +59,6 @@ CREATE FUNCTION queen.log_valid_name(name text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_valid_name(text) IS
     'Whether name may name a queue, a partition or a consumer group: at most 255 characters, no control characters; NULL for NULL. The caller refuses the empty name where it is not allowed';
-
-CREATE FUNCTION queen.log_valid_transaction_id(id text) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-BEGIN ATOMIC
-    SELECT pg_catalog.octet_length(id) BETWEEN 1 AND 65535
-           AND id COLLATE "C" !~ '[\x01-\x1f\x7f]';
-END;
-COMMENT ON FUNCTION queen.log_valid_transaction_id(text) IS
-    'Whether id may be the transaction id of a message: 1 to 65,535 bytes, no control characters; NULL for NULL';
 
 CREATE FUNCTION queen.log_check_arrays(VARIADIC lengths int[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

@@ -23,6 +23,7 @@
 #include "function.h"
 #include "hash.h"
 #include "json.h"
+#include "names.h"
 #include "protocol.h"
 #include "segment.h"
 #include "uuid.h"
@@ -122,11 +123,13 @@ append(Packed *packed, Datum id, Datum transaction_id, Datum payload)
 				   .transaction_id = {VARDATA_ANY(txn), VARSIZE_ANY_EXHDR(txn)},
 				   .payload = payload_text(payload)};
 	uint8_t hash[HASH_SIZE];
+	const char *error;
 	size_t size;
 
-	if (frame.transaction_id.len > TRANSACTION_ID_MAX)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("transaction id is longer than %d bytes", TRANSACTION_ID_MAX)));
+	error = transaction_id_check(frame.transaction_id);
+	if (error != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("transaction id %s", error)));
 	size = frame_size(&frame);
 	if (packed->frames > 0 && packed->raw.len + size > SEGMENT_MAX_RAW)
 		return false;
