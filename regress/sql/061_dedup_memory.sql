@@ -69,6 +69,33 @@ SELECT * FROM pg_temp.push_each('young');
 SELECT pg_temp.window(1000000);
 SELECT * FROM pg_temp.push_each('aged', 'a', 'young', 'aged2');
 
+-- An id in many rows, as it gets there while the window is off: the first of them is the original,
+-- in however many blocks of the sidecar it is. Others are found beside it.
+CREATE FUNCTION pg_temp.often(times int) RETURNS TABLE (id text, status text, original bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM queen.log_configure(pg_temp.tenant(), 'often', NULL, NULL, '{"dedupWindowSeconds": 0}', 'merge');
+    PERFORM pg_temp.push('often', 'p' || times, 'before');
+    PERFORM pg_temp.push('often', 'p' || times, 'same') FROM generate_series(1, times);
+    PERFORM pg_temp.push('often', 'p' || times, 'after');
+    PERFORM queen.log_configure(pg_temp.tenant(), 'often', NULL, NULL, '{"dedupWindowSeconds": 3600}', 'merge');
+    UPDATE queen.log_segments AS s
+       SET blob = pg_temp.segment(pg_temp.frame('m', '1', ('00000000-0000-0000-0000-' || lpad(base_offset::text, 12, '0'))::uuid))
+      FROM queen.log_partitions AS p WHERE p.id = s.partition_id AND p.name = 'p' || times;
+    RETURN QUERY SELECT i, v.status, right(v.duplicate_ids[1]::text, 12)::bigint
+                   FROM unnest('{same,before,after,new}'::text[]) AS i, pg_temp.push('often', 'p' || times, i) AS v;
+END
+$$;
+SELECT times, o.* FROM unnest('{1,100,450,700}'::int[]) AS times, pg_temp.often(times) AS o;
+
+-- Offsets so far apart that their blocks have the same number in the set.
+SELECT status, base_offset FROM pg_temp.push('far', 'p', 'first');
+UPDATE queen.log_partitions SET last_offset = 64 * (2^24 - 1)::bigint WHERE id = pg_temp.partition_id('far', 'p');
+SELECT status, base_offset FROM pg_temp.push('far', 'p', 'second');
+UPDATE queen.log_partitions SET last_offset = 64 * 3 * (2^24 - 1)::bigint + 70 WHERE id = pg_temp.partition_id('far', 'p');
+SELECT status, base_offset FROM pg_temp.push('far', 'p', 'third');
+SELECT id, v.status, v.duplicate_ids[1] = md5(id)::uuid AS original
+  FROM unnest('{first,second,third,fourth}'::text[]) AS id, pg_temp.push('far', 'p', id) AS v;
+
 -- More hashes than the set starts with, in segments of the greatest length, past the point where it
 -- is built afresh. The first, the last and one in the middle are known; another id is not.
 CREATE FUNCTION pg_temp.push_range(partition text, first int, last int) RETURNS SETOF queen.push_verdict

@@ -7,9 +7,11 @@
  * what the window holds.  So each backend keeps, per partition, a set of the
  * hashes that it has read, and reads only the rows that are newer.
  *
- * The set may hold too much: rows that have left the window since, and 64
- * bits stand for a hash of 128.  A hash that is found therefore only means
- * that the sidecar must be asked.  It never holds too little, which rests on:
+ * A member of the set is 40 bits of a hash, and 24 bits of the number of the
+ * block that the hash's row belongs to.  The set may hold too much: rows that
+ * have left the window since, and 40 bits stand for 128.  A hash that is
+ * found therefore only means that those blocks of the sidecar must be searched.
+ * It never holds too little, which rests on:
  *
  *	- the caller holds the partition row, and its snapshot is younger than
  *	  that lock; so every row up to last_offset is visible, and no other
@@ -42,12 +44,18 @@
 #define MIN_SLOTS 16
 #define MIN_REBUILD 65536
 
+/* The part of a member that stands for the block. */
+#define BLOCK_BITS 24
+#define BLOCK_MASK ((UINT64CONST(1) << BLOCK_BITS) - 1)
+#define ANYWHERE BLOCK_MASK /* in more than MAX_BLOCKS blocks */
+#define MAX_BLOCKS 8
+
 typedef struct DedupWindow
 {
 	pg_uuid_t partition_id;	  /* hash key */
 	int64 verified;			  /* every row up to this offset was read, ... */
 	TimestampTz covered_from; /* ... unless it is older than this */
-	uint64 *slots;			  /* open addressing, 0 is a free slot */
+	uint64 *slots;			  /* members; open addressing, 0 is a free slot */
 	uint64 nslots;			  /* a power of two */
 	uint64 count;
 	uint64 rebuild_at; /* count at which to start afresh, without the rows that expired */
@@ -77,24 +85,45 @@ slots_alloc(uint64 nslots)
 									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 }
 
-/* The slot that holds "key", or the free one where it belongs. */
-static uint64 *
-slot_find(uint64 *slots, uint64 nslots, uint64 key)
+/* The part of a member that stands for the hash; never 0. */
+static uint64
+member_hash(const uint8 *hash)
 {
-	uint64 i = (key * multiplier >> 32) & (nslots - 1);
+	uint64 member;
 
-	while (slots[i] != 0 && slots[i] != key)
-		i = (i + 1) & (nslots - 1);
-	return &slots[i];
+	memcpy(&member, hash, sizeof(member));
+	member &= ~BLOCK_MASK;
+	return member != 0 ? member : BLOCK_MASK + 1;
 }
 
 static uint64
-hash_key(const uint8 *hash)
+member_block(int64 block)
 {
-	uint64 key;
+	return (uint64) block % ANYWHERE;
+}
 
-	memcpy(&key, hash, sizeof(key));
-	return key != 0 ? key : 1;
+/* Where the search for members of that hash begins. */
+static uint64
+slot_home(uint64 nslots, uint64 hash)
+{
+	return ((hash >> BLOCK_BITS) * multiplier >> 32) & (nslots - 1);
+}
+
+/*
+ * The slot of a member with that hash and block, or the free one where it
+ * belongs.  A hash that stands in many rows, as while the window is switched
+ * off, would make for ever longer searches: *block becomes ANYWHERE.
+ */
+static uint64 *
+slot_find(uint64 *slots, uint64 nslots, uint64 hash, uint64 *block)
+{
+	uint64 i = slot_home(nslots, hash);
+	int same = 0;
+
+	for (; slots[i] != 0 && slots[i] != (hash | *block); i = (i + 1) & (nslots - 1))
+		if ((slots[i] & ~BLOCK_MASK) == hash && ++same == MAX_BLOCKS)
+			*block = ANYWHERE;
+	return &slots[i];
 }
 
 static void
@@ -132,7 +161,13 @@ window_grow(DedupWindow *window)
 	slots = slots_alloc(nslots);
 	for (uint64 i = 0; i < window->nslots; i++)
 		if (window->slots[i] != 0)
-			*slot_find(slots, nslots, window->slots[i]) = window->slots[i];
+		{
+			uint64 hash = window->slots[i] & ~BLOCK_MASK;
+			uint64 block = window->slots[i] & BLOCK_MASK;
+			uint64 *slot = slot_find(slots, nslots, hash, &block);
+
+			*slot = hash | block;
+		}
 	pfree(window->slots);
 	used_memory += window_size(nslots) - window_size(window->nslots);
 	window->slots = slots;
@@ -140,20 +175,22 @@ window_grow(DedupWindow *window)
 	return true;
 }
 
+/* Adds the hashes of one row. */
 static bool
-window_add(DedupWindow *window, const uint8 *hashes, Size n)
+window_add(DedupWindow *window, int64 base_offset, const uint8 *hashes, Size n)
 {
 	for (Size i = 0; i < n; i++)
 	{
-		uint64 key = hash_key(hashes + i * HASH_SIZE);
+		uint64 hash = member_hash(hashes + i * HASH_SIZE);
+		uint64 block = member_block(base_offset / DEDUP_BLOCK);
 		uint64 *slot;
 
 		if (window->count >= window->nslots / 4 * 3 && !window_grow(window))
 			return false;
-		slot = slot_find(window->slots, window->nslots, key);
+		slot = slot_find(window->slots, window->nslots, hash, &block);
 		if (*slot == 0)
 		{
-			*slot = key;
+			*slot = hash | block;
 			window->count++;
 		}
 	}
@@ -186,8 +223,9 @@ window_read(DedupWindow *window, LogTable *txns, int64 start, TimestampTz since)
 		}
 		stored = row_value(txns, row, TXNS_HASHES);
 		hashes = DatumGetByteaPP(stored);
-		fits = window_add(window, (const uint8 *) VARDATA_ANY(hashes),
-						  VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE);
+		fits =
+			window_add(window, DatumGetInt64(row_value(txns, row, TXNS_BASE_OFFSET)),
+					   (const uint8 *) VARDATA_ANY(hashes), VARSIZE_ANY_EXHDR(hashes) / HASH_SIZE);
 		if (hashes != (bytea *) DatumGetPointer(stored))
 			pfree(hashes);
 	}
@@ -312,13 +350,53 @@ check_source(LogTable *txns)
 	source_relid = RelationGetRelid(txns->rel);
 }
 
-bool
-dedup_window_suspects(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start,
-					  int64 last_offset, TimestampTz since, const uint8 *hashes, int n)
+static void
+add_suspect(Suspects *suspects, int64 block)
+{
+	if (suspects->n > 0 && suspects->blocks[suspects->n - 1] == block)
+		return;
+	if (suspects->n == suspects->room)
+	{
+		suspects->room = Max(16, 2 * suspects->room);
+		suspects->blocks = suspects->blocks == NULL
+							   ? palloc(suspects->room * sizeof(int64))
+							   : repalloc_huge(suspects->blocks, suspects->room * sizeof(int64));
+	}
+	suspects->blocks[suspects->n++] = block;
+}
+
+/* The blocks from "first" to "last" whose number has that part. */
+static void
+add_suspects(Suspects *suspects, uint64 block, int64 first, int64 last)
+{
+	int64 newest = last - (int64) ((member_block(last) + ANYWHERE - block) % ANYWHERE);
+
+	if (block == ANYWHERE)
+		suspects->anywhere = true;
+	else
+		for (int64 i = newest; i >= first; i -= (int64) ANYWHERE)
+			add_suspect(suspects, i);
+}
+
+static void
+window_look_up(const DedupWindow *window, uint64 hash, int64 first, int64 last, Suspects *suspects)
+{
+	uint64 i = slot_home(window->nslots, hash);
+
+	for (; window->slots[i] != 0; i = (i + 1) & (window->nslots - 1))
+		if ((window->slots[i] & ~BLOCK_MASK) == hash)
+			add_suspects(suspects, window->slots[i] & BLOCK_MASK, first, last);
+}
+
+void
+dedup_window_search(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start,
+					int64 last_offset, TimestampTz since, const uint8 *hashes, int n,
+					Suspects *suspects)
 {
 	DedupWindow *window;
 	bool afresh;
 
+	memset(suspects, 0, sizeof(*suspects));
 	check_source(txns);
 	window = window_open(partition_id, last_offset, since);
 	afresh = window->verified < 0;
@@ -326,16 +404,15 @@ dedup_window_suspects(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_
 		!window_read(window, txns, Max(window->verified + 1, txns_start), since))
 	{
 		window_forget(window);
-		return true;
+		suspects->anywhere = true;
+		return;
 	}
 	window->verified = last_offset;
 	if (afresh)
 		window->rebuild_at = Max(MIN_REBUILD, 2 * window->count);
-
 	for (int i = 0; i < n; i++)
-		if (*slot_find(window->slots, window->nslots, hash_key(hashes + (Size) i * HASH_SIZE)) != 0)
-			return true;
-	return false;
+		window_look_up(window, member_hash(hashes + (Size) i * HASH_SIZE), txns_start / DEDUP_BLOCK,
+					   last_offset / DEDUP_BLOCK, suspects);
 }
 
 void
@@ -346,7 +423,7 @@ dedup_window_add(const pg_uuid_t *partition_id, int64 base_offset, const uint8 *
 
 	if (window == NULL || window->verified != base_offset - 1)
 		return;
-	if (window_add(window, hashes, n))
+	if (window_add(window, base_offset, hashes, n))
 		window->verified += n;
 	else
 		window_forget(window);

@@ -12,13 +12,27 @@
 
 #include "tables.h"
 
+/* Rows of the sidecar whose base offsets have the same quotient are a block. */
+#define DEDUP_BLOCK 64
+
+/* Where the originals of a segment's messages may be. */
+typedef struct Suspects
+{
+	bool anywhere; /* in all of the window */
+	int64 *blocks; /* in these; in no order, and some may be there twice */
+	int n;
+	int room;
+} Suspects;
+
 /*
- * False only when none of the n hashes is in the partition's sidecar rows from
- * offset txns_start on that are stamped at or after "since".  The caller
- * holds the partition, and the active snapshot is younger than that lock.
+ * Looks for the n hashes in the partition's sidecar rows from offset txns_start
+ * on that are stamped at or after "since".  A hash that is in none of the
+ * suspects is in none of those rows.  The caller holds the partition, and the
+ * active snapshot is younger than that lock.
  */
-extern bool dedup_window_suspects(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start,
-								  int64 last_offset, TimestampTz since, const uint8 *hashes, int n);
+extern void dedup_window_search(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start,
+								int64 last_offset, TimestampTz since, const uint8 *hashes, int n,
+								Suspects *suspects);
 
 /* The same caller has appended them: they need not be read. */
 extern void dedup_window_add(const pg_uuid_t *partition_id, int64 base_offset, const uint8 *hashes,

@@ -47,16 +47,15 @@ search_row(const HashIndex *incoming, Original *originals, int64 base_offset, Da
 
 /* From the end, because stamps ascend with offsets; so the lowest offset is found last. */
 static void
-search_window(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start, TimestampTz since,
-			  const HashIndex *incoming, Original *originals)
+search_rows(LogTable *txns, TupleTableSlot *row, const pg_uuid_t *partition_id, int64 first,
+			int64 last, TimestampTz since, const HashIndex *incoming, Original *originals)
 {
-	TupleTableSlot *row = row_slot(txns);
-	ScanKeyData keys[2];
+	ScanKeyData keys[3];
 	IndexScanDesc scan;
 
 	row_key(&keys[0], txns, TXNS_BY_OFFSET, 1, BTEqualStrategyNumber, UUIDPGetDatum(partition_id));
-	row_key(&keys[1], txns, TXNS_BY_OFFSET, 2, BTGreaterEqualStrategyNumber,
-			Int64GetDatum(txns_start));
+	row_key(&keys[1], txns, TXNS_BY_OFFSET, 2, BTGreaterEqualStrategyNumber, Int64GetDatum(first));
+	row_key(&keys[2], txns, TXNS_BY_OFFSET, 2, BTLessEqualStrategyNumber, Int64GetDatum(last));
 	scan = row_scan(txns, TXNS_BY_OFFSET, keys, lengthof(keys));
 	while (index_getnext_slot(scan, BackwardScanDirection, row) &&
 		   DatumGetTimestampTz(row_value(txns, row, TXNS_CREATED_AT)) >= since)
@@ -66,6 +65,35 @@ search_window(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start, T
 				   row_value(txns, row, TXNS_HASHES));
 	}
 	index_endscan(scan);
+}
+
+static int
+descending(const void *a, const void *b)
+{
+	int64 left = *(const int64 *) a;
+	int64 right = *(const int64 *) b;
+
+	return (left < right) - (left > right);
+}
+
+static void
+search_suspects(LogTable *txns, const pg_uuid_t *partition_id, int64 txns_start, TimestampTz since,
+				const Suspects *suspects, const HashIndex *incoming, Original *originals)
+{
+	TupleTableSlot *row = row_slot(txns);
+
+	if (suspects->anywhere)
+		search_rows(txns, row, partition_id, txns_start, PG_INT64_MAX, since, incoming, originals);
+	else
+		qsort(suspects->blocks, suspects->n, sizeof(int64), descending);
+	for (int i = 0; i < suspects->n && !suspects->anywhere; i++)
+	{
+		int64 first = suspects->blocks[i] * DEDUP_BLOCK;
+
+		if (i == 0 || suspects->blocks[i] != suspects->blocks[i - 1])
+			search_rows(txns, row, partition_id, Max(first, txns_start), first + DEDUP_BLOCK - 1,
+						since, incoming, originals);
+	}
 	ExecDropSingleTupleTableSlot(row);
 }
 
@@ -128,7 +156,8 @@ read_all_ids(LogTable *segments, const pg_uuid_t *partition_id, Original **found
 
 void
 duplicates_find(LogTable *txns, LogTable *segments, const pg_uuid_t *partition_id, int64 txns_start,
-				TimestampTz since, const uint8 *hashes, int n, Duplicates *result)
+				TimestampTz since, const Suspects *suspects, const uint8 *hashes, int n,
+				Duplicates *result)
 {
 	Original *originals = palloc0(n * sizeof(Original));
 	Original **found = palloc(n * sizeof(Original *));
@@ -140,7 +169,7 @@ duplicates_find(LogTable *txns, LogTable *segments, const pg_uuid_t *partition_i
 		(void) hash_index_add(&incoming, hashes + (Size) i * HASH_SIZE, i);
 		originals[i].base_offset = -1;
 	}
-	search_window(txns, partition_id, txns_start, since, &incoming, originals);
+	search_suspects(txns, partition_id, txns_start, since, suspects, &incoming, originals);
 
 	result->n = 0;
 	result->frames = palloc(n * sizeof(int32));

@@ -10,6 +10,7 @@
 #include "datatype/timestamp.h"
 #include "utils/uuid.h"
 
+#include "dedup_window.h"
 #include "tables.h"
 
 typedef struct Duplicates
@@ -20,13 +21,13 @@ typedef struct Duplicates
 } Duplicates;
 
 /*
- * Looks for the n hashes, which all differ, in the sidecar rows of the partition
- * from offset txns_start on that are stamped at or after "since".  Of several
- * originals the one at the lowest offset counts.  The caller holds the partition, and the
- * active snapshot is younger than that lock.
+ * Looks for the n hashes, which all differ, in those sidecar rows of the
+ * partition that are suspects, from offset txns_start on and stamped at or after
+ * "since".  Of several originals the one at the lowest offset counts.  The
+ * caller holds the partition, and the active snapshot is younger than that lock.
  */
 extern void duplicates_find(LogTable *txns, LogTable *segments, const pg_uuid_t *partition_id,
-							int64 txns_start, TimestampTz since, const uint8 *hashes, int n,
-							Duplicates *result);
+							int64 txns_start, TimestampTz since, const Suspects *suspects,
+							const uint8 *hashes, int n, Duplicates *result);
 
 #endif

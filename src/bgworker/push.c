@@ -363,13 +363,16 @@ is_duplicate(Push *push, PushEntry *entry)
 	int64 last_offset = DatumGetInt64(partition_value(push, partition, PARTITIONS_LAST_OFFSET));
 	int64 txns_start = DatumGetInt64(partition_value(push, partition, PARTITIONS_TXNS_START));
 	TimestampTz since = entry->created_at - partition->dedup_seconds * USECS_PER_SEC;
+	Suspects suspects;
 
-	if (partition->dedup_seconds == 0 || last_offset < txns_start ||
-		!dedup_window_suspects(push->txns_table, &partition->id, txns_start, last_offset, since,
-							   entry->hashes, entry->frames))
+	if (partition->dedup_seconds == 0 || last_offset < txns_start)
+		return false;
+	dedup_window_search(push->txns_table, &partition->id, txns_start, last_offset, since,
+						entry->hashes, entry->frames, &suspects);
+	if (!suspects.anywhere && suspects.n == 0)
 		return false;
 	duplicates_find(push->txns_table, push->segments_table, &partition->id, txns_start, since,
-					entry->hashes, entry->frames, &entry->duplicates);
+					&suspects, entry->hashes, entry->frames, &entry->duplicates);
 	return entry->duplicates.n > 0;
 }
 
