@@ -22,8 +22,8 @@ typedef struct Duplicates
 
 /*
  * Looks for the n hashes, which all differ, in those sidecar rows of the
- * partition that are suspects, from offset txns_start on and stamped at or after
- * "since".  Of several originals the one at the lowest offset counts.  The
+ * partition that are suspects, from offset txns_start on and stamped at or
+ * after "since".  Of several originals the one at the lowest offset counts.  The
  * caller holds the partition, and the active snapshot is younger than that lock.
  */
 extern void duplicates_find(LogTable *txns, LogTable *segments, const pg_uuid_t *partition_id,

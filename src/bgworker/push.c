@@ -6,9 +6,9 @@
  * ascending by id.  FOR NO KEY UPDATE, because a first contact inserts a
  * cursor and needs FOR KEY SHARE on its partition.  The second has a snapshot
  * that is younger than the locks: it sees what became of the queues, and the
- * hashes that the last holders committed.  It writes one segment per partition; what
- * else there is for a partition takes a statement more each, so that it
- * sees the hashes of those before it.
+ * hashes that the last holders committed.  It writes one segment per
+ * partition; each further one takes a statement of its own, so that it sees
+ * the hashes of those before it.
  *
  * The locked partition is what segments and rows of the due list refer to.
  */
@@ -302,9 +302,9 @@ lock_partitions(Push *push, bool wait)
 		partition->row->tts_tid = partition->tid;
 		partition->lock = row_lock(table, PARTITIONS_BY_ID, &key, 1, partition->row,
 								   LockTupleNoKeyExclusive, wait ? LockWaitBlock : LockWaitSkip);
+		/* A call may lock more rows than there are buffers to pin. */
 		if (partition->lock == ROW_LOCKED)
-			ExecMaterializeSlot(
-				partition->row); /* a call may lock more rows than there are buffers */
+			ExecMaterializeSlot(partition->row);
 	}
 }
 

@@ -123,7 +123,7 @@ row_lock(LogTable *table, LogIndexId index, ScanKey keys, int nkeys, TupleTableS
 							 mode, policy, TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure))
 	{
 		case TM_Ok:
-			if (!failure.traversed || meets(table, index, keys, nkeys, row))
+			if (meets(table, index, keys, nkeys, row))
 				return ROW_LOCKED;
 			break;
 		case TM_WouldBlock:

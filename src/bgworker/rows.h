@@ -83,17 +83,18 @@ extern bool row_find(LogTable *table, LogIndexId index, ScanKey keys, int nkeys,
 					 TupleTableSlot *row);
 
 /*
- * Locks a row that was found by these keys, and fetches its latest version.
- * Under LockWaitSkip it never waits, else lock_timeout bounds the wait.  The row is
- * in the slot when it is locked.
+ * Locks the row that was found by these keys at row->tts_tid, under the active
+ * snapshot or one that is still registered, and fetches its latest version.
+ * Under LockWaitSkip it never waits, else lock_timeout bounds the wait.  The
+ * slot is empty unless the row is locked.
  */
 extern RowLock row_lock(LogTable *table, LogIndexId index, ScanKey keys, int nkeys,
 						TupleTableSlot *row, LockTupleMode mode, LockWaitPolicy policy);
 
 /*
  * Writing takes three steps: a draft, which is a copy of "row" or, for NULL,
- * a row of NULLs (no defaults); values for some columns; the row itself.  The draft
- * does not copy values: they have to stay until it is written.
+ * a row of NULLs (no defaults); values for some columns; the row itself.  The
+ * draft does not copy values: they have to stay until it is written.
  */
 extern void row_draft(LogTable *table, TupleTableSlot *row);
 extern void row_set(LogTable *table, int column, Datum value);
