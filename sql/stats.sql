@@ -1,16 +1,6 @@
 -- Counting: what the procedures report while they work. It takes effect when the transaction
 -- commits, and does nothing in a server that has not preloaded the library.
 
-CREATE FUNCTION queen.stat_pop(queue_id uuid, messages bigint, leases int, empty boolean)
-RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.stat_pop(uuid, bigint, int, boolean) IS
-    'Counts one pop with the messages that it returned and the leases that it took';
-
-CREATE FUNCTION queen.stat_pop_lag(queue_id uuid, lag bigint, longest bigint) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.stat_pop_lag(uuid, bigint, bigint) IS
-    'Counts how long the messages of a pop had waited since they were pushed: the sum and the maximum, in milliseconds';
 
 CREATE FUNCTION queen.stat_ack(queue_id uuid, completed bigint, failed bigint, retried bigint,
                                dead_lettered bigint, dropped bigint) RETURNS void

@@ -78,6 +78,7 @@ LANGUAGE sql AS $$
     UPDATE queen.log_consumers AS c SET lease_expires_at = clock_timestamp() - interval '1 second'
       FROM queen.queues AS q JOIN queen.log_partitions AS p ON p.queue_id = q.id
      WHERE q.name = queue AND c.partition_id = p.id AND c.worker_id IS NOT NULL;
+    SELECT queen.stat_doubt(q.id) FROM queen.queues AS q WHERE q.name = queue;
 $$;
 
 CREATE FUNCTION pg_temp.age(queue text, part text, by interval) RETURNS void
@@ -88,6 +89,7 @@ LANGUAGE sql AS $$
      WHERE partition_id = pg_temp.partition_id(queue, part);
     UPDATE queen.log_due SET retention_at = retention_at - by, purge_at = purge_at - by
      WHERE partition_id = pg_temp.partition_id(queue, part);
+    SELECT queen.stat_doubt(q.id) FROM queen.queues AS q WHERE q.name = queue;
 $$;
 
 -- What retention does: a prefix of whole segments goes.

@@ -72,7 +72,7 @@ SELECT * FROM pg_temp.pop('window', batch => 3, partitions => 5);
 -- Delay and window together: both must be over.
 SELECT pg_temp.configure('both', '{"delayedProcessing": 100, "windowBuffer": 200}');
 SELECT base_offset FROM pg_temp.push('both', 'p', 'a', 'b');
-SELECT pg_temp.ready_after('both'), pg_temp.ready_after('both', batch => 2);
+SELECT pg_temp.ready_after('both', 'p'), pg_temp.ready_after('both', 'p', batch => 2);
 SELECT pg_temp.age('both', 'p', '101 seconds');
 SELECT status FROM pg_temp.pop('both', batch => 3);
 SELECT ids FROM pg_temp.pop('both', batch => 2);

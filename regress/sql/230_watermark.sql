@@ -6,6 +6,8 @@
 \i :segments
 \i :consume
 \set ECHO all
+-- It is what a search of the tables goes by; so does a walk that fills a work list, but not at once.
+SET queen.use_worklists = off;
 -- checked: looked at since the clock was last set on.
 CREATE VIEW pg_temp.watermarks AS
 SELECT q.name, w.consumer_group, w.last_empty_scan_at > 'epoch' AS moved, w.updated_at > 'epoch' AS checked

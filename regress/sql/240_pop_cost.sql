@@ -7,6 +7,8 @@
 \i :segments
 \i :consume
 \set ECHO all
+-- Without a work list.
+SET queen.use_worklists = off;
 SELECT queen.log_provision(ARRAY[pg_temp.tenant()], '{cost}', '{deep}');
 -- The test's own look-up of a partition by name is not what is measured.
 SELECT set_config('test.deep', pg_temp.partition_id('cost', 'deep')::text, false) IS NOT NULL;

@@ -28,6 +28,7 @@ int queen_wake_delay = 1;
 int queen_history_interval = 60;
 int queen_maintenance_batch = 1000;
 int queen_max_tracked_queues = 1024;
+bool queen_use_worklists = true;
 int queen_worklist_size = 65536;
 int queen_worklist_check_interval = 300;
 int queen_wake_origin = 0;
@@ -100,6 +101,10 @@ define_intervals(void)
 static void
 define_step_settings(void)
 {
+	DefineCustomBoolVariable("queen.use_worklists",
+							 "Pops of any partition look where there is work, as far as known.",
+							 "When off, they search the tables.", &queen_use_worklists, true,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"queen.worklist_check_interval",
 		"Time between two walks of a consumer group through a queue's partitions.",

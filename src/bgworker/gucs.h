@@ -16,6 +16,7 @@ extern int queen_wake_delay;			 /* ms */
 extern int queen_history_interval;		 /* s */
 extern int queen_maintenance_batch;		 /* rows per step */
 extern int queen_max_tracked_queues;
+extern bool queen_use_worklists;
 extern int queen_worklist_size;			  /* partitions */
 extern int queen_worklist_check_interval; /* s */
 extern int queen_wake_origin;			  /* of this session; 0: none */

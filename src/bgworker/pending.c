@@ -31,8 +31,6 @@
 #include "work_notes.h"
 #include "worklist.h"
 
-QUEEN_FUNCTION(stat_pop);
-QUEEN_FUNCTION(stat_pop_lag);
 QUEEN_FUNCTION(stat_ack);
 QUEEN_FUNCTION(stat_lease);
 QUEEN_FUNCTION(stat_lease_done);
@@ -274,38 +272,22 @@ pending_duplicates(const pg_uuid_t *queue, int64 messages)
 	pending_queue(queue, GetCurrentTransactionNestLevel())->counters[COUNT_DUPLICATES] += messages;
 }
 
-/*
- * stat_pop(queue_id uuid, messages bigint, leases int, empty bool)
- */
-Datum
-stat_pop(PG_FUNCTION_ARGS)
+void
+pending_pop(const pg_uuid_t *queue, const PopCount *pop)
 {
-	PendingQueue *queue;
+	PendingQueue *pending;
 
 	if (queen_shared == NULL)
-		PG_RETURN_VOID();
-	queue = count(fcinfo);
-	queue->counters[COUNT_POPS]++;
-	queue->counters[COUNT_POP_MESSAGES] += PG_GETARG_INT64(1);
-	queue->counters[COUNT_LEASES] += PG_GETARG_INT32(2);
-	queue->counters[COUNT_EMPTY_POPS] += PG_GETARG_BOOL(3) ? 1 : 0;
-	PG_RETURN_VOID();
-}
-
-/*
- * stat_pop_lag(queue_id uuid, lag bigint, longest bigint)
- */
-Datum
-stat_pop_lag(PG_FUNCTION_ARGS)
-{
-	PendingQueue *queue;
-
-	if (queen_shared == NULL)
-		PG_RETURN_VOID();
-	queue = count(fcinfo);
-	queue->counters[COUNT_POP_LAG] += Max(PG_GETARG_INT64(1), 0);
-	queue->max_pop_lag = Max(queue->max_pop_lag, PG_GETARG_INT64(2));
-	PG_RETURN_VOID();
+		return;
+	pending_start();
+	pending = pending_queue(queue, GetCurrentTransactionNestLevel());
+	pending->counters[COUNT_POPS]++;
+	pending->counters[COUNT_POP_MESSAGES] += pop->messages;
+	pending->counters[COUNT_LEASES] += pop->leases;
+	pending->counters[COUNT_EMPTY_POPS] += pop->messages == 0 ? 1 : 0;
+	pending->counters[COUNT_ACKS_COMPLETED] += pop->passed;
+	pending->counters[COUNT_POP_LAG] += pop->lag;
+	pending->max_pop_lag = Max(pending->max_pop_lag, pop->longest);
 }
 
 /*
@@ -325,26 +307,32 @@ stat_ack(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+void
+pending_lease(const pg_uuid_t *partition_id, const text *consumer_group, TimestampTz expires_at)
+{
+	MemoryContext caller;
+	PendingLease *lease;
+
+	if (queen_shared == NULL)
+		return;
+	pending_start();
+	caller = MemoryContextSwitchTo(TopTransactionContext);
+	lease = palloc(sizeof(PendingLease));
+	lease->level = GetCurrentTransactionNestLevel();
+	lease->partition_id = *partition_id;
+	lease->consumer_group = DatumGetTextPCopy(PointerGetDatum(consumer_group));
+	lease->expires_at = expires_at;
+	slist_push_head(&pending_leases, &lease->node);
+	MemoryContextSwitchTo(caller);
+}
+
 /*
  * stat_lease(partition_id uuid, consumer_group text, expires_at timestamptz)
  */
 Datum
 stat_lease(PG_FUNCTION_ARGS)
 {
-	MemoryContext caller;
-	PendingLease *lease;
-
-	if (queen_shared == NULL)
-		PG_RETURN_VOID();
-	pending_start();
-	caller = MemoryContextSwitchTo(TopTransactionContext);
-	lease = palloc(sizeof(PendingLease));
-	lease->level = GetCurrentTransactionNestLevel();
-	lease->partition_id = *PG_GETARG_UUID_P(0);
-	lease->consumer_group = PG_GETARG_TEXT_P_COPY(1);
-	lease->expires_at = PG_GETARG_TIMESTAMPTZ(2);
-	slist_push_head(&pending_leases, &lease->node);
-	MemoryContextSwitchTo(caller);
+	pending_lease(PG_GETARG_UUID_P(0), PG_GETARG_TEXT_PP(1), PG_GETARG_TIMESTAMPTZ(2));
 	PG_RETURN_VOID();
 }
 

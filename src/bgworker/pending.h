@@ -7,6 +7,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "utils/uuid.h"
 
 /* A segment was stored in a partition. */
@@ -18,6 +19,22 @@ extern void pending_duplicates(const pg_uuid_t *queue, int64 messages);
 
 /* Adds to a counter of a queue (QueueCounter in stats.h). */
 extern void pending_count(const pg_uuid_t *queue, int counter, int64 n);
+
+/* What one pop returned. */
+typedef struct PopCount
+{
+	int64 messages;
+	int64 passed; /* of them acknowledged at once */
+	int64 leases;
+	int64 lag;	   /* ms since they were pushed, added up */
+	int64 longest; /* of these */
+} PopCount;
+
+extern void pending_pop(const pg_uuid_t *queue, const PopCount *pop);
+
+/* A lease, or its new end, for the lease expiry worker. */
+extern void pending_lease(const pg_uuid_t *partition_id, const text *consumer_group,
+						  TimestampTz expires_at);
 
 /* A lease was ended; "more": messages wait behind the cursor, which is locked. */
 extern void pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition,

@@ -44,6 +44,7 @@ static const TableNames table_names[LOG_TABLES] = {
 				   {"partition_id", "consumer_group", "committed", "batch_end", "worker_id",
 					"lease_expires_at", "lease_acquired_at", "batch_retry_count", "attempt_offset",
 					"attempt_count", "total_consumed", "created_at"}},
+	[SUBSCRIPTIONS] = {"consumer_groups_metadata", {NULL}},
 };
 
 static const char *const index_names[LOG_INDEXES] = {
@@ -56,6 +57,7 @@ static const char *const index_names[LOG_INDEXES] = {
 	[SEGMENTS_BY_OFFSET] = "log_segments_pkey",
 	[TXNS_BY_OFFSET] = "log_txns_pkey",
 	[CONSUMERS_BY_GROUP] = "log_consumers_pkey",
+	[SUBSCRIPTIONS_BY_QUEUE] = "consumer_groups_metadata_queue_idx",
 };
 
 /* What this session has looked up; InvalidOid: nothing. */

@@ -18,25 +18,27 @@ typedef enum LogTableId
 	DUE,
 	SEGMENTS,
 	TXNS,
-	CONSUMERS
+	CONSUMERS,
+	SUBSCRIPTIONS
 } LogTableId;
 
-#define LOG_TABLES (CONSUMERS + 1)
+#define LOG_TABLES (SUBSCRIPTIONS + 1)
 
 typedef enum LogIndexId
 {
 	QUEUES_BY_ID,
-	QUEUES_BY_NAME,		 /* tenant_id, name */
-	PARTITIONS_BY_ID,	 /* id */
-	PARTITIONS_BY_NAME,	 /* queue_id, name */
-	PARTITIONS_BY_WRITE, /* queue_id, last_write_at */
-	DUE_BY_PARTITION,	 /* partition_id */
-	SEGMENTS_BY_OFFSET,	 /* partition_id, base_offset */
-	TXNS_BY_OFFSET,		 /* partition_id, base_offset */
-	CONSUMERS_BY_GROUP	 /* partition_id, consumer_group */
+	QUEUES_BY_NAME,		   /* tenant_id, name */
+	PARTITIONS_BY_ID,	   /* id */
+	PARTITIONS_BY_NAME,	   /* queue_id, name */
+	PARTITIONS_BY_WRITE,   /* queue_id, last_write_at */
+	DUE_BY_PARTITION,	   /* partition_id */
+	SEGMENTS_BY_OFFSET,	   /* partition_id, base_offset */
+	TXNS_BY_OFFSET,		   /* partition_id, base_offset */
+	CONSUMERS_BY_GROUP,	   /* partition_id, consumer_group */
+	SUBSCRIPTIONS_BY_QUEUE /* queue_id, consumer_group, partition_name */
 } LogIndexId;
 
-#define LOG_INDEXES (CONSUMERS_BY_GROUP + 1)
+#define LOG_INDEXES (SUBSCRIPTIONS_BY_QUEUE + 1)
 
 /* Columns, as far as C code needs them; the names are in tables.c, in the same order. */
 enum

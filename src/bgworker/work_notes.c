@@ -12,6 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "function.h"
 #include "pending.h"
@@ -23,6 +24,7 @@ QUEEN_FUNCTION(stat_doubt);
 
 typedef enum NoteKind
 {
+	NOTE_NOTHING,
 	NOTE_WRITTEN, /* no group: all of the queue's */
 	NOTE_READY,
 	NOTE_LEASED,
@@ -55,16 +57,32 @@ note_at(const NoteKey *key)
 	Note *note = hash_search(notes, key, HASH_ENTER, &found);
 
 	if (!found)
+	{
+		note->kind = NOTE_NOTHING;
 		note->taken = false;
+	}
 	return note;
 }
 
-/* A note of the current savepoint; NULL without shared memory. */
-static Note *
-take_note(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, NoteKind kind)
+static NoteKey
+current_key(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition)
 {
 	NoteKey key;
-	Note *note;
+
+	memset(&key, 0, sizeof(key));
+	key.queue = *queue;
+	key.group = group;
+	if (partition != NULL)
+		key.partition = *partition;
+	key.level = GetCurrentTransactionNestLevel();
+	return key;
+}
+
+/* The note of the current savepoint; NULL without shared memory. */
+static Note *
+current_note(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition)
+{
+	NoteKey key;
 
 	if (queen_shared == NULL)
 		return NULL;
@@ -76,14 +94,17 @@ take_note(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, Note
 		info.hcxt = TopTransactionContext;
 		notes = hash_create("queen work notes", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
-	memset(&key, 0, sizeof(key));
-	key.queue = *queue;
-	key.group = group;
-	if (partition != NULL)
-		key.partition = *partition;
-	key.level = GetCurrentTransactionNestLevel();
-	note = note_at(&key);
-	note->kind = kind;
+	key = current_key(queue, group, partition);
+	return note_at(&key);
+}
+
+static Note *
+take_note(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, NoteKind kind)
+{
+	Note *note = current_note(queue, group, partition);
+
+	if (note != NULL)
+		note->kind = kind;
 	return note;
 }
 
@@ -97,6 +118,22 @@ void
 note_lease_done(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, bool more)
 {
 	take_note(queue, group, partition, more ? NOTE_READY : NOTE_DONE);
+}
+
+void
+note_taken(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition)
+{
+	current_note(queue, group, partition)->taken = true;
+}
+
+void
+note_returned(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition)
+{
+	NoteKey key = current_key(queue, group, partition);
+	Note *note = hash_search(notes, &key, HASH_FIND, NULL);
+
+	if (note != NULL && note->kind == NOTE_NOTHING)
+		hash_search(notes, &key, HASH_REMOVE, NULL);
 }
 
 void
@@ -126,21 +163,42 @@ note_doubt(const pg_uuid_t *queue)
 	take_note(queue, 0, NULL, NOTE_DOUBT);
 }
 
+static bool
+is_news(const Note *note, uint64 group)
+{
+	switch (note->kind)
+	{
+		case NOTE_WRITTEN:
+			return true;
+		case NOTE_READY:
+			return note->key.group == group;
+		case NOTE_LEASED:
+			return note->key.group == group && note->until < GetCurrentTimestamp();
+		default:
+			return false;
+	}
+}
+
 int
-own_news(const pg_uuid_t *queue, uint64 group, pg_uuid_t **partitions)
+own_news(const pg_uuid_t *queue, uint64 group, pg_uuid_t **partitions, bool *doubt)
 {
 	HASH_SEQ_STATUS scan;
 	Note *note;
 	int n = 0;
 
+	*doubt = false;
 	if (notes == NULL)
 		return 0;
 	*partitions = palloc(hash_get_num_entries(notes) * sizeof(pg_uuid_t));
 	hash_seq_init(&scan, notes);
 	while ((note = hash_seq_search(&scan)) != NULL)
-		if (memcmp(&note->key.queue, queue, sizeof(pg_uuid_t)) == 0 &&
-			(note->kind == NOTE_WRITTEN || (note->kind == NOTE_READY && note->key.group == group)))
+	{
+		if (memcmp(&note->key.queue, queue, sizeof(pg_uuid_t)) != 0)
+			continue;
+		*doubt |= note->kind == NOTE_DOUBT;
+		if (is_news(note, group))
 			(*partitions)[n++] = note->key.partition;
+	}
 	return n;
 }
 
@@ -151,6 +209,8 @@ apply(const Note *note)
 
 	switch (note->kind)
 	{
+		case NOTE_NOTHING:
+			break;
 		case NOTE_WRITTEN:
 			worklist_written(&key->queue, &key->partition);
 			break;

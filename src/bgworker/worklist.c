@@ -166,6 +166,12 @@ remove_item(Item *item)
 	hash_search(items, &item->key, HASH_REMOVE, NULL);
 }
 
+static bool
+has_room(const GroupList *group)
+{
+	return group->items < GROUP_SHARE && hash_get_num_entries(items) < queen_worklist_size;
+}
+
 /* An item that is linked nowhere yet; NULL when there is no room. */
 static Item *
 add_item(GroupList *group, const pg_uuid_t *partition)
@@ -173,7 +179,7 @@ add_item(GroupList *group, const pg_uuid_t *partition)
 	ItemKey key = {group, *partition};
 	Item *item = NULL;
 
-	if (group->items < GROUP_SHARE && hash_get_num_entries(items) < queen_worklist_size)
+	if (has_room(group))
 		item = hash_search(items, &key, HASH_ENTER_NULL, NULL);
 	if (item != NULL)
 		group->items++;
@@ -434,13 +440,15 @@ ripen(GroupList *group, TimestampTz now)
 	}
 }
 
-int
-worklist_take(const pg_uuid_t *queue, uint64 number, int max, pg_uuid_t *partitions)
+WorkTaken
+worklist_take(const pg_uuid_t *queue, uint64 number, pg_uuid_t *partition)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	WorkTaken taken = WORK_NONE;
 	GroupList *group;
-	int n = 0;
 
+	if (queen_shared == NULL || !queen_use_worklists)
+		return WORK_NO_LIST;
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	group = find_group(queue, number);
 	if (group == NULL)
@@ -449,19 +457,21 @@ worklist_take(const pg_uuid_t *queue, uint64 number, int max, pg_uuid_t *partiti
 	{
 		group->last_pop = now;
 		ripen(group, now);
-		while (n < max && !dlist_is_empty(&group->ready))
-		{
-			Item *item = dlist_head_element(Item, link.ready, &group->ready);
-
-			partitions[n++] = item->key.partition;
-			remove_item(item);
-		}
 	}
-	/* When nothing is ready, and too much parked to go on with the walk. */
-	if (group == NULL || (n == 0 && !group->complete && group->items >= GROUP_SHARE))
-		n = -1;
+	if (group == NULL)
+		taken = WORK_NO_LIST;
+	else if (!dlist_is_empty(&group->ready))
+	{
+		Item *item = dlist_head_element(Item, link.ready, &group->ready);
+
+		*partition = item->key.partition;
+		remove_item(item);
+		taken = WORK_TAKEN;
+	}
+	else if (!group->complete && !has_room(group))
+		taken = WORK_NO_LIST; /* so much is parked that the walk cannot go on */
 	LWLockRelease(&shared->lock);
-	return n;
+	return taken;
 }
 
 TimestampTz
@@ -505,13 +515,14 @@ worklist_walk(const pg_uuid_t *queue, uint64 number, Walk *walk, bool *complete)
 		{
 			group->walk = (Walk){.number = group->walk.number + 1,
 								 .running = true,
-								 .position.written = DT_NOBEGIN,
+								 .began = DT_NOEND,
+								 .position = DT_NOBEGIN,
 								 .ended = group->walk.ended};
 			group->lost = false;
 		}
 		*walk = group->walk;
 		*complete = group->complete;
-		due = walk->running && group->items < GROUP_SHARE;
+		due = walk->running && has_room(group);
 	}
 	LWLockRelease(&shared->lock);
 	return due;
@@ -531,16 +542,8 @@ worklist_met(const pg_uuid_t *queue, uint64 number, const pg_uuid_t *partition, 
 	return room;
 }
 
-static bool
-is_further(const WalkPosition *a, const WalkPosition *b)
-{
-	return a->written > b->written ||
-		   (a->written == b->written &&
-			ItemPointerCompare((ItemPointer) &a->row, (ItemPointer) &b->row) > 0);
-}
-
 bool
-worklist_walked(const pg_uuid_t *queue, uint64 number, const Walk *walk, bool end)
+worklist_walked(const pg_uuid_t *queue, uint64 number, Walk *walk, bool end)
 {
 	GroupList *group;
 	bool ended = false;
@@ -551,11 +554,9 @@ worklist_walked(const pg_uuid_t *queue, uint64 number, const Walk *walk, bool en
 	{
 		Walk *common = &group->walk;
 
-		common->met = common->met || walk->met;
-		if (common->began == 0 || walk->began < common->began)
-			common->began = walk->began;
-		if (is_further(&walk->position, &common->position))
-			common->position = walk->position;
+		common->met |= walk->met;
+		common->began = Min(common->began, walk->began);
+		common->position = Max(common->position, walk->position);
 		if (end)
 		{
 			common->running = false;
@@ -563,6 +564,7 @@ worklist_walked(const pg_uuid_t *queue, uint64 number, const Walk *walk, bool en
 			group->complete = !group->lost;
 			ended = true;
 		}
+		*walk = *common;
 	}
 	LWLockRelease(&shared->lock);
 	return ended;

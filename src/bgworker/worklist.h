@@ -18,25 +18,25 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
-#include "storage/itemptr.h"
 #include "utils/uuid.h"
 
-/* A walk goes by last_write_at and, where that is equal, by the row's place. */
-typedef struct WalkPosition
-{
-	TimestampTz written; /* DT_NOBEGIN: it has not started */
-	ItemPointerData row;
-} WalkPosition;
-
+/* A walk through the partitions by the time of their last write. */
 typedef struct Walk
 {
 	uint32 number; /* changes whenever another walk begins */
 	bool running;
-	bool met;			   /* something that is pending */
-	TimestampTz began;	   /* before it the oldest writer's transaction began; 0: not known */
-	WalkPosition position; /* everything up to here has been looked at */
-	TimestampTz ended;	   /* when the last one did */
+	bool met;			  /* something that is pending */
+	TimestampTz began;	  /* no writer that is not seen began before; DT_NOEND: not known yet */
+	TimestampTz position; /* what was written until then has been looked at; DT_NOBEGIN: nothing */
+	TimestampTz ended;	  /* when the last one did */
 } Walk;
+
+typedef enum WorkTaken
+{
+	WORK_TAKEN,
+	WORK_NONE,
+	WORK_NO_LIST /* the group has none, or one that is full: search the tables */
+} WorkTaken;
 
 /* Shared memory. */
 extern Size worklist_shmem_size(void);
@@ -57,11 +57,11 @@ extern void worklist_doubt(const pg_uuid_t *queue);
 extern void worklist_forget_database(Oid database);
 
 /*
- * Takes up to "max" partitions off the list, those first that have been ready
- * longest.  Whoever takes one gives it back with one of the functions above
- * unless there is nothing in it.  -1: the group has no list, search the tables.
+ * Takes a partition off the list, the one that has been ready longest.  Whoever
+ * takes one gives it back with one of the functions above unless there is nothing
+ * in it.
  */
-extern int worklist_take(const pg_uuid_t *queue, uint64 group, int max, pg_uuid_t *partitions);
+extern WorkTaken worklist_take(const pg_uuid_t *queue, uint64 group, pg_uuid_t *partition);
 
 /* When the next one will be ready; DT_NOEND: none is known. */
 extern TimestampTz worklist_next(const pg_uuid_t *queue, uint64 group);
@@ -76,7 +76,10 @@ extern bool worklist_walk(const pg_uuid_t *queue, uint64 group, Walk *walk, bool
 extern bool worklist_met(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition,
 						 TimestampTz until);
 
-/* The walk has come to "position", or to its end; true when this call ended it. */
-extern bool worklist_walked(const pg_uuid_t *queue, uint64 group, const Walk *walk, bool end);
+/*
+ * The walk has come to its position, or to its end.  True when this call ended it;
+ * then "walk" says what all its steps have met.
+ */
+extern bool worklist_walked(const pg_uuid_t *queue, uint64 group, Walk *walk, bool end);
 
 #endif

@@ -1,0 +1,177 @@
+/*
+ * pop_search.c
+ *		Finds the partitions that are worth a look.
+ *
+ * Mostly they are on the work list of the group.  Before that come those that
+ * this transaction itself has news of, of which the list hears when it commits.  A pop that finds
+ *the list empty goes on with the walk that fills it, to its end if something is missing; otherwise
+ * each pop does a step of the walk while there is one.  Without a list the
+ * tables are searched.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "pop.h"
+#include "work_notes.h"
+
+/* Partitions that one pop looks at. */
+#define LOOKS_MAX 512
+
+typedef enum SearchStage
+{
+	OWN_NEWS,
+	WORK_LIST,
+	TABLES
+} SearchStage;
+
+typedef struct PopSearch
+{
+	Pop *pop;
+	SearchStage stage;
+	pg_uuid_t *found; /* of the own news, or by the search of the tables */
+	int nfound;
+	int next;
+	bool stepped; /* did a step of the walk */
+
+	/* What another request might get: back on the list when this one is done. */
+	pg_uuid_t held[LOOKS_MAX];
+	int nheld;
+	TimestampTz held_until;
+} PopSearch;
+
+/* Does a step of the walk, if one is due; true: look at the list again. */
+static bool
+walk_on(PopSearch *search)
+{
+	const PopRequest *request = &search->pop->request;
+	Walk walk;
+	bool complete;
+
+	if (!worklist_walk(&request->queue_id, request->group_number, &walk, &complete) ||
+		(complete && search->stepped))
+		return false;
+	search->stepped = true;
+	if (pop_walk(request, &walk) && !walk.met)
+		pop_advance_watermark(request, walk.began);
+	return true;
+}
+
+static void
+search_tables(PopSearch *search)
+{
+	search->stage = TABLES;
+	search->nfound = pop_find(&search->pop->request, &search->found);
+	search->next = 0;
+}
+
+/* The next partition from the work list. */
+static bool
+next_listed(PopSearch *search, pg_uuid_t *partition_id)
+{
+	const PopRequest *request = &search->pop->request;
+
+	for (;;)
+		switch (worklist_take(&request->queue_id, request->group_number, partition_id))
+		{
+			case WORK_TAKEN:
+				note_taken(&request->queue_id, request->group_number, partition_id);
+				return true;
+			case WORK_NONE:
+				if (!walk_on(search))
+					return false;
+				break;
+			case WORK_NO_LIST:
+				search_tables(search);
+				return false;
+		}
+}
+
+static bool
+next_partition(PopSearch *search, pg_uuid_t *partition_id)
+{
+	if (search->stage == OWN_NEWS && search->next == search->nfound)
+		search->stage = WORK_LIST;
+	if (search->stage == WORK_LIST && next_listed(search, partition_id))
+		return true;
+	if (search->stage == WORK_LIST || search->next == search->nfound)
+		return false;
+	*partition_id = search->found[search->next++];
+	return true;
+}
+
+/* Gives back to the list what was not served. */
+static void
+give_back(PopSearch *search, const pg_uuid_t *partition_id, PopLook look)
+{
+	const PopRequest *request = &search->pop->request;
+
+	if (look.outcome == POP_HELD)
+	{
+		search->held[search->nheld++] = *partition_id;
+		search->held_until = Min(search->held_until, look.until);
+		return;
+	}
+	if (look.outcome == POP_LATER)
+		worklist_park(&request->queue_id, request->group_number, partition_id, look.until, false);
+	note_returned(&request->queue_id, request->group_number, partition_id);
+}
+
+/* When something that is known may be deliverable. */
+static TimestampTz
+retry_at(const PopSearch *search)
+{
+	const PopRequest *request = &search->pop->request;
+	TimestampTz listed;
+
+	if (search->stage == TABLES)
+		return pop_retry_at(request);
+	listed = worklist_next(&request->queue_id, request->group_number);
+	return Min(listed, search->held_until);
+}
+
+static void
+give_back_held(PopSearch *search)
+{
+	const PopRequest *request = &search->pop->request;
+
+	for (int i = 0; i < search->nheld; i++)
+	{
+		worklist_ready(&request->queue_id, request->group_number, &search->held[i]);
+		note_returned(&request->queue_id, request->group_number, &search->held[i]);
+	}
+}
+
+TimestampTz
+pop_any(Pop *pop)
+{
+	PopSearch search = {.pop = pop, .stage = OWN_NEWS, .held_until = DT_NOEND};
+	const PopRequest *request = &pop->request;
+	TimestampTz again = DT_NOEND;
+	pg_uuid_t partition_id;
+	bool doubt;
+
+	search.nfound = own_news(&request->queue_id, request->group_number, &search.found, &doubt);
+	if (doubt)
+		search_tables(&search);
+	for (int looks = 0; looks < LOOKS_MAX && pop->budget > 0 && pop->room > 0 && pop->places > 0 &&
+						next_partition(&search, &partition_id);
+		 looks++)
+	{
+		bool listed = search.stage == WORK_LIST;
+		PopLook look = pop_look(pop, &partition_id, listed);
+
+		CHECK_FOR_INTERRUPTS();
+		if (listed && look.outcome != POP_SERVED)
+			give_back(&search, &partition_id, look);
+	}
+	if (search.stage == WORK_LIST && !search.stepped)
+		walk_on(&search);
+	if (pop->count.messages == 0)
+		again = retry_at(&search);
+	give_back_held(&search);
+	if (search.stage == TABLES && pop->count.messages == 0)
+		pop_advance_watermark(request, DT_NOEND);
+	return again;
+}
