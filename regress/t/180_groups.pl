@@ -74,6 +74,13 @@ is_deeply($web->get(path('nobody'))->{json}, {}, 'an unknown group');
     my $refreshed = $web->post('/api/v1/stats/refresh');
     is($refreshed->{status}, 200, 'the statistics are refreshed');
     is($refreshed->{json}{success}, $true, 'and it says so');
+    my $connection = $web->connect;    # one thread answers all of it
+    my $count = sub { $connection->send('GET', '/api/v1/resources/queues?stats=cached'); return scalar @{ $connection->receive->{json}{queues} }; };
+    is($count->(), 1, 'a listing that may be repeated');
+    $web->post('/api/v1/configure', { queue => 'fresh' });
+    $web->post('/api/v1/stats/refresh');
+    is($count->(), 2, 'is not, after a refresh');
+    $web->request('DELETE', '/api/v1/resources/queues/fresh');
 }
 
 # Seeks: end, beginning, a time; partition and queue.

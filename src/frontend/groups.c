@@ -7,6 +7,7 @@
 #include "body.h"
 #include "db.h"
 #include "names.h"
+#include "reports.h"
 #include "worker.h"
 
 #define LAG_SECONDS_DEFAULT 3600
@@ -43,11 +44,17 @@ lagging_handler(Request *req)
 	db_submit(req->worker->db, LANE_ADMIN, call);
 }
 
+static void
+on_refreshed(DbCall *call, PGresult *res, const DbError *error)
+{
+	reports_refresh();
+	admin_on_json(call, res, error);
+}
+
 void
 refresh_statistics_handler(Request *req)
 {
-	db_submit(req->worker->db, LANE_ADMIN,
-			  db_call_new(CALL_REFRESH_STATISTICS, admin_on_json, req));
+	db_submit(req->worker->db, LANE_ADMIN, db_call_new(CALL_REFRESH_STATISTICS, on_refreshed, req));
 }
 
 /* --- where a group starts on partitions that it has not met ------------------- */
@@ -83,7 +90,7 @@ move_subscription_handler(Request *req)
 {
 	Buf strings = {0};
 	Body body;
-	int64_t start;
+	int64_t start = 0;
 
 	if (admin_refuse_name(req, "consumerGroup", name_check(req->params[0])))
 		return;

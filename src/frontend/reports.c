@@ -12,6 +12,7 @@
 #include "route.h"
 #include "worker.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -102,6 +103,15 @@ struct Reports
 	CachedReport slots[CACHE_SLOTS];
 };
 
+/* Answers from before it, monotonic milliseconds, are not repeated by any thread. */
+static _Atomic int64_t refreshed_at;
+
+void
+reports_refresh(void)
+{
+	atomic_store(&refreshed_at, clock_ms());
+}
+
 Reports *
 reports_new(void)
 {
@@ -127,6 +137,7 @@ cache_find(const Reports *cache, const Report *report, const Uuid *tenant)
 {
 	for (int i = 0; i < CACHE_SLOTS; i++)
 		if (holds(&cache->slots[i], report, tenant) &&
+			cache->slots[i].taken_at > atomic_load(&refreshed_at) &&
 			clock_ms() - cache->slots[i].taken_at < CACHE_MAX_AGE_MS)
 			return &cache->slots[i];
 	return NULL;

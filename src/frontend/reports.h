@@ -16,6 +16,9 @@ typedef struct Reports Reports;
 extern Reports *reports_new(void);
 extern void reports_free(Reports *reports);
 
+/* From now on no thread repeats what it answered before. */
+extern void reports_refresh(void);
+
 extern void report_handler(Request *req);		  /* all but the following */
 extern void system_metrics_handler(Request *req); /* GET /api/v1/analytics/system-metrics */
 
