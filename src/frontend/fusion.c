@@ -7,15 +7,13 @@
 #include "buf.h"
 #include "clock.h"
 #include "conf.h"
-#include "crypt.h"
 #include "db.h"
-#include "frame.h"
 #include "hash.h"
 #include "hashindex.h"
+#include "packer.h"
 #include "pop.h"
 #include "protocol.h"
 #include "push.h"
-#include "segment.h"
 #include "worker.h"
 
 #include <assert.h>
@@ -77,8 +75,6 @@ struct Fusion
 	int64_t flying_frames; /* messages in these */
 	int64_t last_sent;	   /* to that lane, monotonic milliseconds */
 	EncryptedQueue encrypted[ENCRYPTED_SLOTS];
-	ZSTD_CCtx *cctx;
-	Buf raw, blob, hashes; /* of the segment being packed */
 };
 
 /* One call in flight. */
@@ -129,17 +125,12 @@ fusion_new(struct Worker *worker)
 	Fusion *fusion = calloc(1, sizeof(*fusion));
 
 	fusion->worker = worker;
-	fusion->cctx = ZSTD_createCCtx();
 	return fusion;
 }
 
 void
 fusion_free(Fusion *fusion)
 {
-	ZSTD_freeCCtx(fusion->cctx);
-	buf_free(&fusion->raw);
-	buf_free(&fusion->blob);
-	buf_free(&fusion->hashes);
 	free(fusion);
 }
 
@@ -220,13 +211,7 @@ fusion_add(Fusion *fusion, const Uuid *tenant, Span queue, Span partition, PushI
 {
 	Gather *gather = gather_find_or_create(fusion, tenant, queue, partition);
 
-	uuid_v7(&item->message_id);
-	if (item->transaction_id.ptr == NULL)
-	{
-		uuid_format(&item->message_id, item->id_text);
-		item->transaction_id = (Span){item->id_text, UUID_TEXT_LEN};
-	}
-	transaction_hash(item->transaction_id.ptr, item->transaction_id.len, item->hash);
+	push_item_mint(item);
 	item->next = NULL;
 	*gather->tail = item;
 	gather->tail = &item->next;
@@ -306,34 +291,6 @@ fail_gathered(Gather *gather, int http_status, const char *error)
 
 /* --- packing ------------------------------------------------------------- */
 
-static Frame
-item_frame(const PushItem *item)
-{
-	assert(item != NULL);
-	return (Frame){.flags = item->envelope ? FRAME_ENCRYPTED : 0,
-				   .message_id = item->message_id.bytes,
-				   .transaction_id = item->transaction_id,
-				   .producer_sub = item->producer_sub,
-				   .payload =
-					   item->envelope ? (Span){item->envelope, item->envelope_len} : item->payload};
-}
-
-/* A message that comes back into the gathering is not encrypted again. */
-static bool
-seal_item(Fusion *fusion, PushItem *item)
-{
-	Buf envelope = {0};
-
-	if (item->envelope == NULL && crypt_seal(fusion->worker->crypt, item->payload, &envelope))
-	{
-		item->envelope = envelope.data;
-		item->envelope_len = envelope.len;
-	}
-	else
-		buf_free(&envelope);
-	return item->envelope != NULL;
-}
-
 /* Moves the messages of the next segment into flight, up to the caps. */
 static size_t
 take_segment(Fusion *fusion, Gather *gather)
@@ -358,14 +315,14 @@ take_segment(Fusion *fusion, Gather *gather)
 		size_t size;
 		int64_t leader;
 
-		if (gather->encrypt && !seal_item(fusion, item))
+		if (gather->encrypt && !push_item_seal(item, fusion->worker->crypt))
 		{
 			gather->head = item->next;
 			gather->n_gathered--;
 			fail_item(item, 503, "out of memory");
 			continue;
 		}
-		frame = item_frame(item);
+		frame = push_item_frame(item);
 		size = frame_size(&frame);
 		if (raw > 0 && raw + size > SEGMENT_MAX_RAW)
 			break;
@@ -406,32 +363,6 @@ return_flight(Gather *gather)
 	free(gather->flight);
 	gather->flight = NULL;
 	gather->n_flight = 0;
-}
-
-/* Fills fusion->blob and fusion->hashes from the segment in flight. */
-static bool
-pack_segment(Fusion *fusion, const Gather *gather, size_t raw_len)
-{
-	uint8_t *dst;
-	size_t bound = segment_pack_bound(raw_len);
-
-	buf_reset(&fusion->raw);
-	buf_reset(&fusion->blob);
-	buf_reset(&fusion->hashes);
-	if (!buf_reserve(&fusion->raw, raw_len) || !buf_reserve(&fusion->blob, bound))
-		return false;
-	dst = (uint8_t *) fusion->raw.data;
-	for (int i = 0; i < gather->n_flight; i++)
-	{
-		Frame frame = item_frame(gather->flight[i]);
-
-		frame_write(dst, &frame);
-		dst += frame_size(&frame);
-		buf_append(&fusion->hashes, gather->flight[i]->hash, HASH_SIZE);
-	}
-	fusion->blob.len = segment_pack(fusion->cctx, (int) fusion->worker->conf->zstd_level,
-									fusion->raw.data, raw_len, fusion->blob.data, bound);
-	return fusion->blob.len > 0 && !fusion->hashes.failed;
 }
 
 /* --- verdicts ------------------------------------------------------------ */
@@ -663,6 +594,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 	PgArray *counts = db_call_array(call, 3, OID_INT4);
 	PgArray *hashes = db_call_array(call, 4, OID_BYTEA);
 	PgArray *blobs = db_call_array(call, 5, OID_BYTEA);
+	Packer *packer = fusion->worker->packer;
 	size_t raw_total = 0;
 
 	bundle->fusion = fusion;
@@ -684,7 +616,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 			gather_next(fusion, gather);
 			continue;
 		}
-		if (!pack_segment(fusion, gather, raw))
+		if (!packer_pack(packer, gather->flight, (size_t) gather->n_flight, raw))
 		{
 			fail_flight(gather, 503, "out of memory");
 			gather_next(fusion, gather);
@@ -694,8 +626,8 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 		pgarray_add_span(queues, gather->queue);
 		pgarray_add_span(partitions, gather->partition);
 		pgarray_add_int(counts, gather->n_flight);
-		pgarray_add(hashes, fusion->hashes.data, fusion->hashes.len);
-		pgarray_add(blobs, fusion->blob.data, fusion->blob.len);
+		pgarray_add(hashes, packer->hashes.data, packer->hashes.len);
+		pgarray_add(blobs, packer->blob.data, packer->blob.len);
 		bundle->gathers[bundle->n++] = gather;
 		bundle->frames += gather->n_flight;
 		raw_total += raw;

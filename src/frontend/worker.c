@@ -13,6 +13,7 @@
 #include "crypt.h"
 #include "fusion.h"
 #include "log.h"
+#include "packer.h"
 #include "pop.h"
 #include "reports.h"
 
@@ -242,6 +243,7 @@ close_worker(Worker *worker)
 	auth_free(worker->auth);
 	fusion_free(worker->fusion);
 	crypt_free(worker->crypt);
+	packer_free(worker->packer);
 	pops_free(worker->pops);
 	acks_free(worker->acks);
 	reports_free(worker->reports);
@@ -302,6 +304,7 @@ open_worker(Worker *worker, int id, const struct Conf *conf, int listen_fd)
 	event_add(worker->hint_event, NULL);
 	worker->tick = event_new(worker->base, -1, EV_PERSIST, on_tick, worker);
 	event_add(worker->tick, &tick);
+	worker->packer = packer_new((int) conf->zstd_level);
 	worker->crypt = conf->has_crypt_key ? crypt_new(conf->crypt_key) : NULL;
 	if (conf->has_crypt_key && worker->crypt == NULL)
 		return false;

@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 
 struct Fusion;
+struct Packer;
 struct Pops;
 struct Acks;
 struct Auth;
@@ -50,6 +51,7 @@ typedef struct Worker
 	struct Acks *acks;
 	struct Auth *auth;
 	struct Crypt *crypt; /* NULL: no key */
+	struct Packer *packer;
 	Metrics metrics;
 	struct Reports *reports;
 	int64_t tick_due;		  /* monotonic milliseconds */
