@@ -4,9 +4,9 @@ EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" queen.control)
 
 # The extension script is these files, in this order.
 SQL_PARTS = schema codec stats due queue \
-	push pop discovery ack lease dlq \
+	push pop discovery ack lease dlq transaction \
 	retention sidecar cleanup expiry \
-	resources stat_views history maintain \
+	resources messages stat_views history maintain \
 	timeline status analytics prometheus \
 	seek groups traces \
 	api grants

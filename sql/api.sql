@@ -533,7 +533,8 @@ BEGIN
     RETURN QUERY
     SELECT d.id, d.transaction_id, convert_from(d.payload, 'UTF8'), d.partition, d.consumer_group,
            d.error, d.retry_count, d.failed_at
-      FROM queen.log_dlq(queen.api_tenant(), queue, consumer_group, max_rows, skip) AS d;
+      FROM queen.log_dlq(queen.api_tenant(), queue, NULL, consumer_group, NULL, NULL, max_rows,
+                         skip) AS d;
 END
 $$;
 COMMENT ON FUNCTION queen.dead_letters(text, text, int, int) IS

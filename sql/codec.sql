@@ -27,6 +27,13 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_frame(bytea, int) IS
     'Decodes one message of a segment. frame counts from 0. Flags: 1 trace id present, 2 producer subject present, 4 payload encrypted. Raises XX001 when the blob is corrupt, 22023 when it has no such frame';
 
+CREATE FUNCTION queen.log_frames(blob bytea, first int, last int)
+RETURNS TABLE (frame int, flags int, message_id uuid, trace_id uuid, transaction_id text,
+               producer_sub text, payload bytea)
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_frames(bytea, int, int) IS
+    'Messages first..last of a segment, counted from 0, as log_frame decodes them; no rows when the blob is corrupt';
+
 CREATE FUNCTION queen.log_unpack(blob bytea, frames int, first int, last int)
 RETURNS TABLE (frame int, message_id uuid, trace_id uuid, transaction_id text, producer_sub text,
                payload jsonb, payload_text text)

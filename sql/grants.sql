@@ -39,7 +39,14 @@ TO queen_frontend;
 GRANT EXECUTE ON FUNCTION
     queen.log_configure,
     queen.log_delete_queue,
-    queen.log_dlq
+    queen.log_transaction,
+    queen.log_dlq,
+    queen.log_dlq_purge,
+    queen.log_dlq_delete,
+    queen.log_dlq_letter,
+    queen.log_replay,
+    queen.log_messages,
+    queen.log_message
 TO queen_frontend;
 GRANT EXECUTE ON FUNCTION
     queen.log_seek,

@@ -179,6 +179,7 @@ CREATE TABLE queen.log_dlq (
     producer_sub   text
 );
 CREATE INDEX log_dlq_partition_idx ON queen.log_dlq (partition_id, failed_at DESC);
+CREATE INDEX log_dlq_offset_idx ON queen.log_dlq (partition_id, "offset");
 
 COMMENT ON TABLE queen.log_dlq IS 'Dead letters; retention never removes them, deleting the queue does';
 COMMENT ON COLUMN queen.log_dlq.message_id IS 'NULL when the message could not be read: a corrupt or deleted segment';

@@ -279,7 +279,10 @@ is(cursor('dlq'), '0|-|0', 'passes the message');
     is($list->('queue=letters'), 'a c b a', 'newest first');
     is($list->('queue=letters&consumerGroup=billing'), 'c b a', 'of one group');
     is($list->('queue=letters&consumerGroup=__QUEUE_MODE__'), 'a', 'of queue mode');
-    is($list->('queue=letters&consumerGroup=&partition=x&from=y'), 'a c b a', 'an empty filter is none, unknown ones do not matter');
+    is($list->('queue=letters&consumerGroup=&partition=&from=&to=&x=y'), 'a c b a', 'an empty filter is none, unknown ones do not matter');
+    is($list->('queue=letters&partition=Default&from=2020-01-01T00:00:00Z&to=2120-01-01'), 'a c b a', 'of a partition and a time');
+    is($list->('queue=letters&partition=x') . $list->('queue=letters&from=2120-01-01') . $list->('queue=letters&to=2020-01-01'), '', 'of others');
+    is_error($web->get("/api/v1/dlq?$_=y"), 400, "$_ is not a time", "a $_ that is none") for qw(from to);
     is($list->('queue=letters&limit=2'), 'a c', 'a page');
     is($list->('queue=letters&limit=2&offset=2'), 'b a', 'the next');
     is($list->('queue=letters&limit=x&offset=-1'), 'a c b a', 'numbers that are none mean the default');
@@ -287,7 +290,7 @@ is(cursor('dlq'), '0|-|0', 'passes the message');
     ok($web->get('/api/v1/dlq')->{json}{total} > 4, 'all queues');
     is_deeply($web->get('/api/v1/dlq?limit=5000&offset=7')->{json}{pagination}, { limit => 1000, offset => 7 }, 'the answer says what the page is');
     is($web->get('/api/v1/dlq?limit=0')->{json}{total}, 0, 'an empty page');
-    is_error($web->get('/api/v1/dlq?queue=%ff'), 400, 'queue or consumerGroup is not a valid name', 'a filter that no name is');
+    is_error($web->get('/api/v1/dlq?queue=%ff'), 400, 'queue, partition or consumerGroup is not a valid name', 'a filter that no name is');
     is(($web->get('/api/v1/dlq?queue=letters&limit=2')->{json}{messages}[1]{errorMessage}), 'Retries exhausted', 'a nack without a text');
 
     # Payloads and texts that a text column of PostgreSQL could not hold.

@@ -34,6 +34,7 @@
 
 QUEEN_FUNCTION(log_hash);
 QUEEN_FUNCTION(log_frame);
+QUEEN_FUNCTION(log_frames);
 QUEEN_FUNCTION(log_unpack);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
@@ -147,6 +148,25 @@ uuid_datum(const uint8_t *bytes)
 	return UUIDPGetDatum(uuid);
 }
 
+#define FRAME_COLUMNS 6
+
+/* The columns of log_frame(), from "flags" on. */
+static void
+frame_columns(const Frame *frame, Datum *values, bool *nulls)
+{
+	memset(nulls, 0, FRAME_COLUMNS * sizeof(*nulls));
+	values[0] = Int32GetDatum(frame->flags);
+	values[1] = uuid_datum(frame->message_id);
+	nulls[2] = frame->trace_id == NULL;
+	if (!nulls[2])
+		values[2] = uuid_datum(frame->trace_id);
+	values[3] = PointerGetDatum(frame_text(frame->transaction_id));
+	nulls[4] = frame->producer_sub.ptr == NULL;
+	if (!nulls[4])
+		values[4] = PointerGetDatum(frame_text(frame->producer_sub));
+	values[5] = PointerGetDatum(bytea_of(frame->payload.ptr, frame->payload.len));
+}
+
 /*
  * log_hash(transaction_id text) returns bytea
  */
@@ -173,8 +193,8 @@ log_frame(PG_FUNCTION_ARGS)
 	Segment segment;
 	FrameReader reader;
 	Frame frame;
-	Datum values[6];
-	bool nulls[6] = {false};
+	Datum values[FRAME_COLUMNS];
+	bool nulls[FRAME_COLUMNS];
 	HeapTuple tuple;
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
@@ -187,21 +207,57 @@ log_frame(PG_FUNCTION_ARGS)
 	do
 		(void) frame_next(&reader, &frame);
 	while (wanted-- > 0);
-
-	values[0] = Int32GetDatum(frame.flags);
-	values[1] = uuid_datum(frame.message_id);
-	nulls[2] = frame.trace_id == NULL;
-	if (!nulls[2])
-		values[2] = uuid_datum(frame.trace_id);
-	values[3] = PointerGetDatum(frame_text(frame.transaction_id));
-	nulls[4] = frame.producer_sub.ptr == NULL;
-	if (!nulls[4])
-		values[4] = PointerGetDatum(frame_text(frame.producer_sub));
-	values[5] = PointerGetDatum(bytea_of(frame.payload.ptr, frame.payload.len));
+	frame_columns(&frame, values, nulls);
 	segment_close(&segment);
 
 	tuple = heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls);
 	PG_RETURN_DATUM(HeapTupleGetDatum(tuple));
+}
+
+/*
+ * log_frames(blob bytea, first int, last int) returns table (frame int, flags int, ...)
+ *		The columns of log_frame() after the number; no rows for a corrupt segment.
+ */
+Datum
+log_frames(PG_FUNCTION_ARGS)
+{
+	bytea *blob = PG_GETARG_BYTEA_PP(0);
+	int32 first = PG_GETARG_INT32(1);
+	int32 last = PG_GETARG_INT32(2);
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Segment segment;
+	FrameReader reader;
+	Frame frame;
+	MemoryContext scratch;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (segment_open(blob, &segment) != NULL)
+	{
+		segment_close(&segment);
+		return (Datum) 0;
+	}
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "queen frame", ALLOCSET_DEFAULT_SIZES);
+	frame_reader_init(&reader, segment.raw, segment.len);
+	for (int32 i = 0; i <= last && frame_next(&reader, &frame); i++)
+	{
+		Datum values[1 + FRAME_COLUMNS];
+		bool nulls[1 + FRAME_COLUMNS];
+		MemoryContext caller;
+
+		if (i < first)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		caller = MemoryContextSwitchTo(scratch);
+		values[0] = Int32GetDatum(i);
+		nulls[0] = false;
+		frame_columns(&frame, values + 1, nulls + 1);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(scratch);
+	}
+	MemoryContextDelete(scratch);
+	segment_close(&segment);
+	return (Datum) 0;
 }
 
 /*

@@ -25,30 +25,6 @@
 #define BUNDLE_MAX_REQUESTS 64
 #define BUNDLE_MAX_ITEMS 10000 /* checked before the last request is added */
 
-typedef enum AckStatus
-{
-	ACK_COMPLETED,
-	ACK_FAILED,
-	ACK_RETRY,
-	ACK_DEAD_LETTER
-} AckStatus;
-
-typedef struct AckItem
-{
-	/* as asked */
-	Span transaction_id; /* ptr NULL: missing */
-	Span partition_text, lease_text, error_text;
-	Span group; /* single form only; a batch has one group */
-	AckStatus status;
-	bool has_lease;
-	Uuid partition_id, lease_id;
-
-	/* as answered */
-	bool decided;
-	bool success, lease_released, dead_lettered, noop;
-	char *error;
-} AckItem;
-
 typedef struct AckRequest
 {
 	struct AckRequest *prev, *next; /* in the queue, or among the turned away */
@@ -218,10 +194,17 @@ on_acked(DbCall *call, PGresult *res, const DbError *error)
 	free(bundle);
 }
 
+const char *
+ack_status_name(AckStatus status)
+{
+	static const char *const names[] = {"completed", "failed", "retry", "dlq"};
+
+	return names[status];
+}
+
 static int
 add_request(DbCall *call, const AckRequest *ack, int number)
 {
-	static const char *const names[] = {"completed", "failed", "retry", "dlq"};
 	PgArray *params = call->params;
 	int added = 0;
 
@@ -237,7 +220,7 @@ add_request(DbCall *call, const AckRequest *ack, int number)
 		pgarray_add_uuid(&params[3], item->has_lease ? &item->lease_id : NULL);
 		pgarray_add_int(&params[4], number);
 		pgarray_add_span(&params[5], item->transaction_id);
-		pgarray_add_span(&params[6], span_of(names[item->status]));
+		pgarray_add_span(&params[6], span_of(ack_status_name(item->status)));
 		pgarray_add_span(&params[7], item->error_text);
 		added++;
 	}
@@ -374,41 +357,45 @@ new_item(AckRequest *ack)
 	return item;
 }
 
-/* Members of one acknowledgement. */
+bool
+ack_item_member(Body *body, AckItem *item, const JsonValue *key, bool *known)
+{
+	*known = true;
+	if (json_string_equals(key, "transactionId"))
+		return body_text(body, "transactionId", true, &item->transaction_id);
+	if (json_string_equals(key, "partitionId"))
+		return body_text(body, "partitionId", true, &item->partition_text);
+	if (json_string_equals(key, "leaseId"))
+		return body_text(body, "leaseId", true, &item->lease_text);
+	if (json_string_equals(key, "error"))
+		return parse_error_text(body, &item->error_text);
+	if (json_string_equals(key, "consumerGroup"))
+		return body_text(body, "consumerGroup", true, &item->group);
+	if (json_string_equals(key, "status"))
+	{
+		if (!body_text(body, "status", true, &item->status_text))
+			return false;
+		item->status = status_of(item->status_text);
+		return true;
+	}
+	*known = false;
+	return true;
+}
+
 static bool
 parse_item(Body *body, AckItem *item)
 {
 	JsonValue key, ignored;
-	Span status = {NULL, 0};
+	bool known;
 
 	if (item == NULL)
 		return body_out_of_memory(body);
 	if (!json_enter_object(&body->reader))
 		return false;
 	while (json_next_key(&body->reader, &key))
-	{
-		bool ok;
-
-		if (json_string_equals(&key, "transactionId"))
-			ok = body_text(body, "transactionId", true, &item->transaction_id);
-		else if (json_string_equals(&key, "partitionId"))
-			ok = body_text(body, "partitionId", true, &item->partition_text);
-		else if (json_string_equals(&key, "leaseId"))
-			ok = body_text(body, "leaseId", true, &item->lease_text);
-		else if (json_string_equals(&key, "error"))
-			ok = parse_error_text(body, &item->error_text);
-		else if (json_string_equals(&key, "consumerGroup"))
-			ok = body_text(body, "consumerGroup", true, &item->group);
-		else if (json_string_equals(&key, "status"))
-		{
-			ok = body_text(body, "status", true, &status);
-			item->status = ok ? status_of(status) : ACK_FAILED;
-		}
-		else
-			ok = json_value(&body->reader, &ignored);
-		if (!ok)
+		if (!ack_item_member(body, item, &key, &known) ||
+			(!known && !json_value(&body->reader, &ignored)))
 			return false;
-	}
 	return body->reader.error == NULL;
 }
 
@@ -473,26 +460,23 @@ parse_batch(Body *body, AckRequest *ack)
 	return seen || body_fail(body, "acknowledgments", "is required and must be an array");
 }
 
-/* What can be decided without the database. */
-static void
-check_item(AckItem *item)
+const char *
+ack_item_check(AckItem *item)
 {
 	if (item->transaction_id.ptr == NULL)
 		item->transaction_id = SPAN_LITERAL("");
 	if (item->transaction_id.len == 0)
-		fail_item(item, "transactionId is required");
-	else if (transaction_id_check(item->transaction_id) != NULL)
-		fail_item(item, "unresolved transaction id");
-	else if (item->partition_text.len == 0)
-		fail_item(item, "partitionId is required");
-	else if (!uuid_parse(item->partition_text.ptr, item->partition_text.len, &item->partition_id))
-		fail_item(item, "partitionId is not a UUID");
-	else if (item->lease_text.len > 0)
-	{
-		item->has_lease = true;
-		if (!uuid_parse(item->lease_text.ptr, item->lease_text.len, &item->lease_id))
-			fail_item(item, "invalid or expired lease");
-	}
+		return "transactionId is required";
+	if (transaction_id_check(item->transaction_id) != NULL)
+		return "unresolved transaction id";
+	if (item->partition_text.len == 0)
+		return "partitionId is required";
+	if (!uuid_parse(item->partition_text.ptr, item->partition_text.len, &item->partition_id))
+		return "partitionId is not a UUID";
+	item->has_lease = item->lease_text.len > 0;
+	if (item->has_lease && !uuid_parse(item->lease_text.ptr, item->lease_text.len, &item->lease_id))
+		return "invalid or expired lease";
+	return NULL;
 }
 
 static void
@@ -522,8 +506,10 @@ handle(Request *req, bool (*parse)(Body *body, AckRequest *ack))
 	}
 	for (size_t i = 0; i < ack->n; i++)
 	{
-		check_item(&ack->items[i]);
-		ack->undecided += !ack->items[i].decided;
+		if ((why = ack_item_check(&ack->items[i])) != NULL)
+			fail_item(&ack->items[i], why);
+		else
+			ack->undecided++;
 	}
 	if (ack->undecided == 0)
 		answer(ack);

@@ -95,3 +95,36 @@ admin_filter_arg(const Request *req, const char *name)
 
 	return text.len > 0 ? text : (Span){NULL, 0};
 }
+
+/* Whether the time of day has hours and minutes only. */
+static bool
+is_whole_minute(Span text)
+{
+	size_t i = 0;
+	int colons = 0;
+
+	while (i < text.len && text.ptr[i] != 'T' && text.ptr[i] != ' ')
+		i++;
+	for (; i < text.len && strchr("Z+-", text.ptr[i]) == NULL; i++)
+		colons += text.ptr[i] == ':';
+	return colons == 1;
+}
+
+bool
+admin_time_arg(Request *req, const char *name, bool whole, int64_t *time)
+{
+	Span text = target_arg(&req->target, name);
+	char error[64];
+
+	if (text.len == 0)
+		return true;
+	if (!pgtime_parse(text, time))
+	{
+		snprintf(error, sizeof(error), "%s is not a time", name);
+		http_reply_error(req, 400, error);
+		return false;
+	}
+	if (whole && is_whole_minute(text))
+		*time += INT64_C(60000000);
+	return true;
+}

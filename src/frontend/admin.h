@@ -1,6 +1,7 @@
 /*
  * admin.h
- *		The rare routes: configure.c, queues.c, dlq.c, groups.c, seek.c, traces.c.
+ *		The rare routes: configure.c, queues.c, dlq.c, replay.c, messages.c, groups.c, seek.c,
+ *traces.c.
  */
 #ifndef QUEEN_ADMIN_H
 #define QUEEN_ADMIN_H
@@ -30,6 +31,13 @@ extern void traces_handler(Request *req);		  /* GET .../:partitionId/:transactio
 extern void traces_by_name_handler(Request *req); /* GET .../by-name/:name */
 extern void trace_names_handler(Request *req);	  /* GET .../names */
 
+extern void purge_dlq_handler(Request *req);	  /* DELETE /api/v1/dlq */
+extern void replay_handler(Request *req);		  /* POST /api/v1/dlq/:id/replay */
+extern void retry_handler(Request *req);		  /* POST /api/v1/messages/:p/:t/retry */
+extern void messages_handler(Request *req);		  /* GET /api/v1/messages */
+extern void message_handler(Request *req);		  /* GET /api/v1/messages/:p/:t */
+extern void delete_message_handler(Request *req); /* DELETE of the same */
+
 /* The failure of an administrative call, in JSON. */
 extern void admin_reply_error(Request *req, const DbError *error);
 
@@ -47,5 +55,12 @@ extern bool admin_refuse_name(Request *req, const char *what, const char *why);
 
 /* A filter of the query; an empty one is no filter. */
 extern Span admin_filter_arg(const Request *req, const char *name);
+
+/*
+ * A time of the query; *time is left alone when there is none.  With "whole",
+ * one that is given to the minute means the end of that minute.  False when it
+ * is no time: then the request is answered.
+ */
+extern bool admin_time_arg(Request *req, const char *name, bool whole, int64_t *time);
 
 #endif

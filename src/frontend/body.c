@@ -82,18 +82,26 @@ body_bool(Body *body, const char *member, bool *out)
 	return true;
 }
 
-void
-body_refuse(const Body *body, Request *req)
+int
+body_fault(const Body *body, char *text, size_t size)
 {
 	const JsonReader *reader = &body->reader;
-	char error[160];
 
 	if (body->status != 0)
 	{
-		http_reply_error(req, body->status, body->error);
-		return;
+		snprintf(text, size, "%s", body->error);
+		return body->status;
 	}
-	snprintf(error, sizeof(error), "bad body: %s at byte %zu", reader->error,
+	snprintf(text, size, "bad body: %s at byte %zu", reader->error,
 			 (size_t) (reader->pos - reader->start));
-	http_reply_error(req, 400, error);
+	return 400;
+}
+
+void
+body_refuse(const Body *body, Request *req)
+{
+	char error[160];
+	int status = body_fault(body, error, sizeof(error));
+
+	http_reply_error(req, status, error);
 }

@@ -38,6 +38,8 @@ extern bool body_text(Body *body, const char *member, bool nullable, Span *out);
 
 /* Reads a boolean member; a null is false. */
 extern bool body_bool(Body *body, const char *member, bool *out);
+/* The fault: writes its text and returns the status of the answer. */
+extern int body_fault(const Body *body, char *text, size_t size);
 
 /* Answers with the fault. */
 extern void body_refuse(const Body *body, Request *req);

@@ -1,6 +1,6 @@
 /*
  * dlq.c
- *		GET /api/v1/dlq
+ *		GET and DELETE /api/v1/dlq
  */
 #include "admin.h"
 
@@ -10,8 +10,11 @@
 #include "names.h"
 #include "worker.h"
 
+#include <stdlib.h>
+
 #define DLQ_LIMIT_DEFAULT 100
 #define DLQ_LIMIT_MAX 1000
+#define PURGE_STEP 10000
 
 typedef struct DlqPage
 {
@@ -96,24 +99,124 @@ on_dead_letters(DbCall *call, PGresult *res, const DbError *error)
 	http_reply(req, 200, &body);
 }
 
+/* A queue or a group that no name can be is answered here. */
+static bool
+bad_filter(Request *req, Span queue, Span partition, Span group)
+{
+	if ((queue.ptr == NULL || !queue_name_check(queue)) &&
+		(partition.ptr == NULL || !name_check(partition)) &&
+		(group.ptr == NULL || !name_check(group)))
+		return false;
+	http_reply_error(req, 400, "queue, partition or consumerGroup is not a valid name");
+	return true;
+}
+
 void
 dlq_handler(Request *req)
 {
 	DlqPage page = dlq_page(req);
 	Span queue = admin_filter_arg(req, "queue");
+	Span partition = admin_filter_arg(req, "partition");
 	Span group = admin_filter_arg(req, "consumerGroup");
+	int64_t from = INT64_MIN, to = INT64_MAX;
 	DbCall *call;
 
-	if ((queue.ptr && queue_name_check(queue)) || (group.ptr && name_check(group)))
-	{
-		http_reply_error(req, 400, "queue or consumerGroup is not a valid name");
+	if (bad_filter(req, queue, partition, group) || !admin_time_arg(req, "from", false, &from) ||
+		!admin_time_arg(req, "to", true, &to))
 		return;
-	}
 	call = db_call_new(CALL_DLQ, on_dead_letters, req);
 	db_call_uuid(call, 0, &req->tenant);
 	db_call_text(call, 1, queue);
-	db_call_text(call, 2, group);
-	db_call_int(call, 3, page.limit);
-	db_call_int(call, 4, page.offset);
+	db_call_text(call, 2, partition);
+	db_call_text(call, 3, group);
+	db_call_int64(call, 4, from); /* as a time these are the infinities */
+	db_call_int64(call, 5, to);
+	db_call_int(call, 6, page.limit);
+	db_call_int(call, 7, page.offset);
 	db_submit(req->worker->db, LANE_ADMIN, call);
+}
+
+/* --- purge ----------------------------------------------------------------- */
+
+/* A purge goes in steps, so that no statement takes longer than it may. */
+typedef struct Purge
+{
+	Request *req;
+	Span queue, group;
+	int64_t deleted;
+} Purge;
+
+static void purge_step(Purge *purge);
+
+static void
+purge_done(Request *req, bool delivered)
+{
+	(void) delivered;
+	free(req->ctx);
+}
+
+static void
+on_purged(DbCall *call, PGresult *res, const DbError *error)
+{
+	Purge *purge = call->ctx;
+	Buf body = {0};
+	int deleted;
+
+	if (error)
+	{
+		admin_reply_error(purge->req, error);
+		return;
+	}
+	deleted = pgcol_int(res, 0, 0);
+	PQclear(res);
+	purge->deleted += deleted;
+	if (deleted > 0)
+	{
+		purge_step(purge);
+		return;
+	}
+	buf_printf(&body, "{\"success\":true,\"deleted\":%lld,\"queue\":", (long long) purge->deleted);
+	json_write_string(&body, purge->queue.ptr, purge->queue.len);
+	buf_append_str(&body, ",\"consumerGroup\":");
+	if (purge->group.ptr)
+		json_write_string(&body, purge->group.ptr, purge->group.len);
+	else
+		buf_append_str(&body, "null");
+	buf_append_char(&body, '}');
+	http_reply(purge->req, 200, &body);
+}
+
+static void
+purge_step(Purge *purge)
+{
+	DbCall *call = db_call_new(CALL_DLQ_PURGE, on_purged, purge);
+
+	db_call_uuid(call, 0, &purge->req->tenant);
+	db_call_text(call, 1, purge->queue);
+	db_call_text(call, 2, purge->group);
+	db_call_int(call, 3, PURGE_STEP);
+	db_submit(purge->req->worker->db, LANE_ADMIN, call);
+}
+
+void
+purge_dlq_handler(Request *req)
+{
+	Span queue = target_arg(&req->target, "queue");
+	Span group = admin_filter_arg(req, "consumerGroup");
+	Purge *purge;
+
+	if (queue.ptr == NULL)
+	{
+		http_reply_error(req, 400, "queue is required");
+		return;
+	}
+	if (bad_filter(req, queue, (Span){NULL, 0}, group))
+		return;
+	purge = calloc(1, sizeof(*purge));
+	purge->req = req;
+	purge->queue = queue;
+	purge->group = group;
+	req->ctx = purge;
+	req->on_done = purge_done;
+	purge_step(purge);
 }

@@ -11,6 +11,7 @@
 #include "push.h"
 #include "reports.h"
 #include "status.h"
+#include "transaction.h"
 
 static const Route routes[] = {
 	{"POST", "/api/v1/push", LEVEL_WRITE_ONLY, push_handler},
@@ -42,7 +43,15 @@ static const Route routes[] = {
 	{"GET", "/api/v1/analytics/postgres-stats", LEVEL_READ_ONLY, report_handler},
 	{"GET", "/api/v1/analytics/system-metrics", LEVEL_READ_ONLY, system_metrics_handler},
 	{"DELETE", "/api/v1/resources/queues/:queue", LEVEL_ADMIN, delete_queue_handler},
+	{"POST", "/api/v1/transaction", LEVEL_READ_WRITE, transaction_handler},
 	{"GET", "/api/v1/dlq", LEVEL_READ_ONLY, dlq_handler},
+	{"DELETE", "/api/v1/dlq", LEVEL_ADMIN, purge_dlq_handler},
+	{"POST", "/api/v1/dlq/:id/replay", LEVEL_READ_WRITE, replay_handler},
+	{"GET", "/api/v1/messages", LEVEL_READ_ONLY, messages_handler},
+	{"GET", "/api/v1/messages/:partitionId/:transactionId", LEVEL_READ_ONLY, message_handler},
+	{"DELETE", "/api/v1/messages/:partitionId/:transactionId", LEVEL_READ_WRITE,
+	 delete_message_handler},
+	{"POST", "/api/v1/messages/:partitionId/:transactionId/retry", LEVEL_READ_WRITE, retry_handler},
 	{"GET", "/api/v1/consumer-groups", LEVEL_READ_ONLY, groups_handler},
 	{"GET", "/api/v1/consumer-groups/lagging", LEVEL_READ_ONLY, lagging_handler},
 	{"GET", "/api/v1/consumer-groups/:group", LEVEL_READ_ONLY, group_handler},
