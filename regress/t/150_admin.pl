@@ -227,7 +227,7 @@ my %others = (
     my %routes = (
         '/api/v1/push' => 'POST', '/api/v1/ack' => 'POST', '/api/v1/ack/batch' => 'POST', '/api/v1/configure' => 'POST',
         '/api/v1/lease/x/extend' => 'POST', '/api/v1/pop/queue/q' => 'GET', '/api/v1/pop/queue/q/partition/p' => 'GET',
-        '/api/v1/resources/queues' => 'GET', '/api/v1/resources/queues/q' => 'GET, DELETE', '/api/v1/dlq' => 'GET',
+        '/api/v1/resources/queues' => 'GET', '/api/v1/resources/queues/q' => 'GET, DELETE', '/api/v1/dlq' => 'GET, DELETE',
         '/health' => 'GET', '/status' => 'GET', '/metrics' => 'GET');
     for my $path (sort keys %routes)
     {
