@@ -17,13 +17,15 @@ $$;
 COMMENT ON FUNCTION queen.log_tenant(uuid) IS
     'The tenant that owns a partition; NULL when there is none, or its queue is deleted';
 
--- Several cursors are locked in one order, ascending by (partition, group). Without partition_ids
--- this is a scan of all cursors: no index on worker_id exists, because it would have to follow
--- every claim.
+-- Several cursors are locked in one order, ascending by (partition, group). No index on worker_id
+-- exists, because it would have to follow every claim: shared memory knows the partitions of a
+-- lease, and where it does not, all cursors are read. What that finds is known from then on.
 CREATE FUNCTION queen.log_renew(tenant uuid, worker uuid, seconds int, partition_ids uuid[],
                                 OUT renewed int, OUT expires_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM queen.log_guard();
@@ -32,8 +34,9 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF partition_ids IS NULL THEN
-        partition_ids := ARRAY(SELECT c.partition_id FROM queen.log_consumers c
-                                WHERE c.worker_id = worker);
+        partition_ids := coalesce(queen.log_lease_partitions(worker),
+                                  ARRAY(SELECT c.partition_id FROM queen.log_consumers c
+                                         WHERE c.worker_id = worker));
     END IF;
 
     WITH held AS (
@@ -54,13 +57,13 @@ BEGIN
     )
     SELECT count(*), min(e.lease_expires_at) INTO renewed, expires_at
       FROM (SELECT x.lease_expires_at,
-                   queen.stat_lease(x.partition_id, x.consumer_group, x.lease_expires_at)
+                   queen.stat_lease(x.partition_id, x.consumer_group, x.lease_expires_at, worker)
               FROM extended x
             OFFSET 0) e;
 END
 $$;
 COMMENT ON FUNCTION queen.log_renew(uuid, uuid, int, uuid[]) IS
-    'Extends every live lease of the tenant''s worker to at least the given seconds (1..86400) from now; never shortens one, and revives none that is over. partition_ids names the leased partitions, NULL searches for them. Returns how many were renewed and the earliest end. Raises 22023 for other seconds, 0A000 outside READ COMMITTED';
+    'Extends every live lease of the tenant''s worker to at least the given seconds (1..86400) from now; never shortens one, and revives none that is over. partition_ids names the leased partitions; NULL stands for all, which costs a search through all cursors only where the server does not remember them. Returns how many were renewed and the earliest end. Raises 22023 for other seconds, 0A000 outside READ COMMITTED';
 
 -- A cursor that another session holds is passed over: that session is ending the lease, or it ends
 -- by itself.

@@ -8,11 +8,16 @@ LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.stat_ack(uuid, bigint, bigint, bigint, bigint, bigint) IS
     'Counts messages that were completed, dead-lettered or dropped, and batches that were failed or given back for a retry';
 
-CREATE FUNCTION queen.stat_lease(partition_id uuid, consumer_group text, expires_at timestamptz)
-RETURNS void
+CREATE FUNCTION queen.stat_lease(partition_id uuid, consumer_group text, expires_at timestamptz,
+                                 worker uuid) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.stat_lease(uuid, text, timestamptz) IS
-    'Enters a lease, or its new end, into the schedule of the lease expiry worker';
+COMMENT ON FUNCTION queen.stat_lease(uuid, text, timestamptz, uuid) IS
+    'Enters a lease of the worker, or its new end, into the schedule of the lease expiry worker, and notes the partition for renewals';
+
+CREATE FUNCTION queen.log_lease_partitions(worker uuid) RETURNS uuid[]
+LANGUAGE c VOLATILE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION queen.log_lease_partitions(uuid) IS
+    'All partitions with a lease of the worker, and perhaps some that it has no more; NULL when they have to be searched for: unknown lease, too many partitions, no preload';
 
 CREATE FUNCTION queen.stat_lease_done(queue_id uuid, partition_id uuid, consumer_group text,
                                       more boolean) RETURNS void

@@ -18,6 +18,7 @@ install_helpers($queen, 'postgres');
 is($queen->sql(q{SELECT status FROM test.push('q', 'p', 'a', 'b')}), 'queued', 'push');
 is($queen->sql(q{SELECT first, last FROM test.pop('q', worker => 1)}), '0|1', 'pop');
 is($queen->sql(q{SELECT success FROM test.ack('q', 'p', 1, '{a}')}), 't', 'ack');
+is($queen->sql('SELECT renewed FROM queen.log_renew(test.tenant(), test.worker(1), 60, NULL)'), 1, 'a renewal searches for its lease');
 is($queen->sql('SELECT lag FROM queen.pg_stat_queen_consumers'), 1, 'the consumers can be seen');
 $queen->sql(q{SELECT test.expire('q'); CALL queen.maintain()});
 is($queen->sql('SELECT worker_id IS NULL FROM queen.log_consumers'), 't', 'maintenance by hand releases the lease');

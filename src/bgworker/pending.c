@@ -24,6 +24,7 @@
 
 #include "function.h"
 #include "lease_inbox.h"
+#include "lease_map.h"
 #include "pending.h"
 #include "shmem.h"
 #include "stats.h"
@@ -56,6 +57,7 @@ typedef struct PendingLease
 	slist_node node;
 	int level;
 	pg_uuid_t partition_id;
+	pg_uuid_t worker_id;
 	TimestampTz expires_at;
 	text *consumer_group;
 } PendingLease;
@@ -84,6 +86,7 @@ flush(void)
 
 		lease_inbox_add(&lease->partition_id, VARDATA_ANY(lease->consumer_group),
 						VARSIZE_ANY_EXHDR(lease->consumer_group), lease->expires_at);
+		lease_map_add(&lease->worker_id, &lease->partition_id, lease->expires_at);
 	}
 }
 
@@ -308,7 +311,8 @@ stat_ack(PG_FUNCTION_ARGS)
 }
 
 void
-pending_lease(const pg_uuid_t *partition_id, const text *consumer_group, TimestampTz expires_at)
+pending_lease(const pg_uuid_t *partition_id, const text *consumer_group, TimestampTz expires_at,
+			  const pg_uuid_t *worker_id)
 {
 	MemoryContext caller;
 	PendingLease *lease;
@@ -320,6 +324,7 @@ pending_lease(const pg_uuid_t *partition_id, const text *consumer_group, Timesta
 	lease = palloc(sizeof(PendingLease));
 	lease->level = GetCurrentTransactionNestLevel();
 	lease->partition_id = *partition_id;
+	lease->worker_id = *worker_id;
 	lease->consumer_group = DatumGetTextPCopy(PointerGetDatum(consumer_group));
 	lease->expires_at = expires_at;
 	slist_push_head(&pending_leases, &lease->node);
@@ -327,12 +332,13 @@ pending_lease(const pg_uuid_t *partition_id, const text *consumer_group, Timesta
 }
 
 /*
- * stat_lease(partition_id uuid, consumer_group text, expires_at timestamptz)
+ * stat_lease(partition_id uuid, consumer_group text, expires_at timestamptz, worker uuid)
  */
 Datum
 stat_lease(PG_FUNCTION_ARGS)
 {
-	pending_lease(PG_GETARG_UUID_P(0), PG_GETARG_TEXT_PP(1), PG_GETARG_TIMESTAMPTZ(2));
+	pending_lease(PG_GETARG_UUID_P(0), PG_GETARG_TEXT_PP(1), PG_GETARG_TIMESTAMPTZ(2),
+				  PG_GETARG_UUID_P(3));
 	PG_RETURN_VOID();
 }
 

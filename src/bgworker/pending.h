@@ -34,7 +34,7 @@ extern void pending_pop(const pg_uuid_t *queue, const PopCount *pop);
 
 /* A lease, or its new end, for the lease expiry worker. */
 extern void pending_lease(const pg_uuid_t *partition_id, const text *consumer_group,
-						  TimestampTz expires_at);
+						  TimestampTz expires_at, const pg_uuid_t *worker_id);
 
 /* A lease was ended; "more": messages wait behind the cursor, which is locked. */
 extern void pending_lease_done(const pg_uuid_t *queue, const pg_uuid_t *partition,

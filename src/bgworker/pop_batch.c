@@ -305,7 +305,7 @@ lease_batch(Pop *pop, const pg_uuid_t *partition_id, const Batch *batch, Timesta
 	row_set(consumers, CONSUMERS_ATTEMPT_OFFSET, Int64GetDatum(batch->first));
 	row_set(consumers, CONSUMERS_ATTEMPT_COUNT, Int32GetDatum(batch->attempt));
 	row_update(consumers, pop->call->cursor);
-	pending_lease(partition_id, request->group, until);
+	pending_lease(partition_id, request->group, until, &request->worker_id);
 	note_leased(&request->queue_id, request->group_number, partition_id, until, listed);
 	pop->count.leases++;
 }

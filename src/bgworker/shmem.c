@@ -9,6 +9,7 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "lease_map.h"
 #include "shmem.h"
 #include "stats.h"
 #include "worklist.h"
@@ -26,6 +27,7 @@ request_shmem(void)
 	RequestAddinShmemSpace(MAXALIGN(sizeof(QueenShared)));
 	RequestAddinShmemSpace(stats_shmem_size());
 	RequestAddinShmemSpace(worklist_shmem_size());
+	RequestAddinShmemSpace(lease_map_shmem_size());
 	RequestNamedLWLockTranche("queen", 1);
 }
 
@@ -62,6 +64,7 @@ startup_shmem(void)
 	}
 	stats_startup(tranche, found);
 	worklist_startup(tranche);
+	lease_map_startup(tranche);
 	LWLockRelease(AddinShmemInitLock);
 }
 
