@@ -19,7 +19,7 @@ typedef struct Options
 {
 	int port;
 	const char *queue;
-	int seconds;	  /* no push is begun after that; with --park, how long to stay */
+	double seconds;	  /* nothing is begun after that; 0: until all messages are done */
 	int64_t messages; /* how many to push, and how many are there to be popped */
 
 	int push; /* connections that push */
@@ -67,6 +67,9 @@ extern void count_error(const char *what, const Exchange *exchange, ExchangeEnd 
 
 /* Number of times that "word" occurs. */
 extern int64_t count_word(Span text, const char *word);
+
+/* When "seconds" from "start" are over. */
+extern bool time_is_up(int64_t start, int64_t now);
 
 extern void payloads_open(void);
 extern Span payload_choose(unsigned int *random);

@@ -70,8 +70,7 @@ parkers_open(void)
 bool
 parkers_finished(int64_t now)
 {
-	return stopped || options.park == 0 ||
-		   (parked_since > 0 && now > parked_since + options.seconds * INT64_C(1000000));
+	return stopped || options.park == 0 || (parked_since > 0 && time_is_up(parked_since, now));
 }
 
 /* Only while connections are being opened: a poll may last longer than that. */

@@ -2,8 +2,9 @@
  * pop.c
  *		Connections that pop, and acknowledge what they got.
  *
- * They end when every group has been given every message once, or when nothing
- * has come for a while although something is missing.
+ * They end when every group has been given every message once, when nothing has
+ * come for a while although something is missing, or when their time is up, and
+ * then nothing counts as missing.
  */
 #include "bench.h"
 
@@ -119,13 +120,16 @@ poppers_finished(void)
 {
 	int64_t wanted = options.messages * options.groups;
 
-	return totals.acknowledged >= wanted || stopped || clock_us() > totals.last + STALL_US;
+	int64_t now = clock_us();
+
+	return totals.acknowledged >= wanted || stopped || time_is_up(totals.start, now) ||
+		   now > totals.last + STALL_US;
 }
 
 int64_t
 poppers_missing(void)
 {
-	return options.messages * options.groups - totals.delivered;
+	return options.seconds > 0 ? 0 : options.messages * options.groups - totals.delivered;
 }
 
 static void

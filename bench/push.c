@@ -29,7 +29,7 @@ static bool
 nothing_left(int64_t now)
 {
 	return stopped || (options.messages > 0 && next_number >= options.first + options.messages) ||
-		   (options.seconds > 0 && now >= totals.start + options.seconds * INT64_C(1000000));
+		   time_is_up(totals.start, now);
 }
 
 static void

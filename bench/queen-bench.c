@@ -65,6 +65,12 @@ count_word(Span text, const char *word)
 	return count;
 }
 
+bool
+time_is_up(int64_t start, int64_t now)
+{
+	return options.seconds > 0 && now >= start + (int64_t) (options.seconds * 1e6);
+}
+
 /* --- the loop -------------------------------------------------------------------- */
 
 static bool
@@ -117,13 +123,14 @@ typedef struct Option
 	const char *name;
 	int *number;
 	int64_t *large;
+	double *real;
 	bool *flag;
 	const char **text;
 } Option;
 
 static const Option table[] = {
 	{"port", .number = &options.port},			 {"queue", .text = &options.queue},
-	{"seconds", .number = &options.seconds},	 {"messages", .large = &options.messages},
+	{"seconds", .real = &options.seconds},		 {"messages", .large = &options.messages},
 	{"push", .number = &options.push},			 {"batch", .number = &options.batch},
 	{"first", .large = &options.first},			 {"partitions", .number = &options.partitions},
 	{"stride", .number = &options.stride},		 {"rate", .number = &options.rate},
@@ -174,6 +181,8 @@ read_options(int argc, char **argv)
 			*table[i].number = atoi(optarg);
 		else if (table[i].large)
 			*table[i].large = atoll(optarg);
+		else if (table[i].real)
+			*table[i].real = atof(optarg);
 		else
 			*table[i].text = optarg;
 	}

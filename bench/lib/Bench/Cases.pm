@@ -80,13 +80,15 @@ sub both
     return @sides;
 }
 
+sub warm_up { return $_[0]{seconds} < 1 ? $_[0]{seconds} : 1; }
+
 # Connections, prepared statements and caches are warm before anything is measured.
 sub warm
 {
     my ($self, $queue, %options) = @_;
     for my $server ($self->{server}, $self->{other} || ())
     {
-        $self->push_load($server, $queue, seconds => 1, %options);
+        $self->push_load($server, $queue, seconds => $self->warm_up, %options);
     }
     return;
 }
@@ -155,14 +157,14 @@ sub case_push_wide
         my ($queue, $partitions) = @_;
         return $self->both("$partitions partitions" => sub { my ($server) = @_;
             return $self->push_load($server, $queue, partitions => $partitions,
-                first => $self->next_number($server->port . $queue, 10_000_000)); });
+                first => $self->next_number($queue, 10_000_000)); });
     };
     return {
         title => 'single-message push, 64 connections, 10,000 partitions, uniform',
         target => 'at least 60 % of the rate with 64 partitions',
         prepare => sub {
             $self->{server}->provision($wide, 10_000);
-            $self->warm($narrow, first => $self->next_number("warm", 10_000_000));
+            $self->warm($narrow, first => $self->next_number($narrow, 10_000_000));
         },
         sides => [ $load->($narrow, 64), $load->($wide, 10_000) ],
         judge => [
@@ -240,7 +242,7 @@ sub case_dedup
                 $self->push_load($self->{server}, $queue, push => 4, batch => 1000, payload => 1,
                     partitions => 1, messages => $hashes, seconds => 600, payloads => undef,
                     first => $self->next_number($queue, $hashes));
-                $self->push_load($self->{server}, $queue, %batches, partitions => 1, seconds => 1,
+                $self->push_load($self->{server}, $queue, %batches, partitions => 1, seconds => $self->warm_up,
                     first => $self->next_number($queue, 10_000_000));
             }
         },
@@ -326,7 +328,7 @@ sub case_latency
             $self->both(queen => sub { my ($server, $round) = @_;
                 return Bench::Load::measure($server, 'acknowledged', sub {
                     return Bench::Load::generate($server->port, queue => $self->queue('latency', $round),
-                        push => 64, rate => $rate, messages => $rate * 2 * $self->{seconds}, pop => 64,
+                        push => 64, rate => $rate, messages => int($rate * 2 * $self->{seconds}), pop => 64,
                         pinned => '', payloads => $self->{payloads}, %auto_ack); }); }),
         ],
         judge => [ $times->('p50', 3), $times->('p99', 6) ],
@@ -341,15 +343,13 @@ sub case_million
     my %stride = ($self->queue('active') => 1, $self->queue('large') => 100);
     my $sides = sub {
         my ($queue, $label) = @_;
-        my $first;
         return (
             [ "push, $label" => sub {
-                $first = $self->next_number($queue, 10_000_000);
                 return $self->push_load($self->{server}, $queue, partitions => $active,
-                    stride => $stride{$queue}, first => $first); } ],
-            [ "pop, $label" => sub { my ($round, $measured) = @_;
-                return $self->pop_load($self->{server}, $queue, $measured->{"push, $label"}{messages},
-                    first => $first, %auto_ack); } ]);
+                    stride => $stride{$queue}, first => $self->next_number($queue, 10_000_000)); } ],
+            [ "pop, $label" => sub {
+                return $self->pop_load($self->{server}, $queue, $self->{numbers}{$queue},
+                    seconds => 3 + $self->{seconds}, %auto_ack); } ]);
     };
     my $change = sub {
         my ($name, $side, $member) = @_;

@@ -36,8 +36,7 @@ sub generate
     return program('queen-bench', '--port', $port, @arguments);
 }
 
-# Starts a program and waits for a line of its output, or, without one, until its port answers;
-# returns its process id and the pipe.
+# Starts a program that goes on; returns its process id and a pipe of its output.
 sub start_program
 {
     my (@command) = @_;
