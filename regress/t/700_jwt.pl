@@ -3,6 +3,7 @@ use strict;
 use warnings;
 use IPC::Run ();
 use MIME::Base64 'encode_base64url';
+use PostgreSQL::Test::Utils;
 use QueenTest 'is_error';
 use QueenToken;
 use Test::More;
@@ -167,8 +168,9 @@ refused($web, $keys{EdDSA}->token(\%reader), 'unsupported token algorithm', 'aut
 
 # Roles: every route at its level. The table of levels is the contract's, not the program's.
 {
-    open my $source, '<', 'src/frontend/route.c' or die;
-    my @routes = map { /^\s+\{"([A-Z]+)", "([^"]+)", LEVEL_(\w+)/ ? [ $1, $2, $3 ] : () } <$source>;
+    my @routes;
+    my $source = PostgreSQL::Test::Utils::slurp_file('src/frontend/route.c');
+    push @routes, [ $1, $2, $3 ] while $source =~ /\{"([A-Z]+)", "([^"]+)",\s*LEVEL_(\w+)/g;
     ok(@routes > 10, 'the table of routes is read');
     my $level = sub {
         my ($method, $path) = @_;
