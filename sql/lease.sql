@@ -19,13 +19,15 @@ COMMENT ON FUNCTION queen.log_tenant(uuid) IS
 
 -- Several cursors are locked in one order, ascending by (partition, group). No index on worker_id
 -- exists, because it would have to follow every claim: shared memory knows the partitions of a
--- lease, and where it does not, all cursors are read. What that finds is known from then on.
+-- lease, and where it does not, all cursors are read. What that finds is known from then on. The
+-- search has a price that would start the just-in-time compiler, executed or not.
 CREATE FUNCTION queen.log_renew(tenant uuid, worker uuid, seconds int, partition_ids uuid[],
                                 OUT renewed int, OUT expires_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET jit = off
 AS $$
 BEGIN
     PERFORM queen.log_guard();
