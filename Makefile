@@ -96,7 +96,7 @@ suite-isolation: check-tree
 	@rm -rf $(CHECK_DIR)/isolation && mkdir -p $(CHECK_DIR)/isolation
 	$(PGXS_TEST)/isolation/pg_isolation_regress $(TEMP_INSTANCE) --temp-instance=$(CHECK_DIR)/isolation/server \
 		--inputdir=regress/isolation --outputdir=$(CHECK_DIR)/isolation $(ISOLATION_OPTS) $(ISOLATION)
-suite-tap: check-tree load
+suite-tap: check-tree load bench-programs
 	@rm -rf $(CHECK_DIR)/tap && mkdir -p $(CHECK_DIR)/tap
 	PATH="$$(scripts/pgtree $(CHECK_DIR)/pg):$$PATH" TESTDIR=$(CHECK_DIR)/tap \
 		PG_REGRESS=$(abspath $(PGXS_TEST))/regress/pg_regress \
@@ -111,7 +111,7 @@ installcheck:
 # the va_list of one for that of another.
 SOURCES = $(wildcard src/*/*.c)
 lint:
-	clang-format --dry-run -Werror $(wildcard src/*/*.[ch] regress/*/*.[ch])
+	clang-format --dry-run -Werror $(wildcard src/*/*.[ch] regress/*/*.[ch] bench/*.[ch] bench/*/*.[ch])
 	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -Isrc/common \
 		$(addprefix --suppress=,varFuncNullUB uninitvar nullPointerRedundantCheck) $(SOURCES)
 	printf '%s\n' $(SOURCES) | xargs -I FILE -P "$$(nproc)" clang-tidy --quiet --warnings-as-errors='*' \

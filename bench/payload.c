@@ -10,17 +10,16 @@
 
 #define MADE_UP 1024
 
-static Span *payloads;
+static Buf payloads; /* of Span */
 static size_t n_payloads;
 
 static void
 add(const char *text, size_t len)
 {
-	char *copy = malloc(len + 1);
+	Span payload = {strndup(text, len), len};
 
-	payloads = realloc(payloads, (n_payloads + 1) * sizeof(*payloads));
-	memcpy(copy, text, len);
-	payloads[n_payloads++] = (Span){copy, len};
+	buf_append(&payloads, &payload, sizeof(payload));
+	n_payloads++;
 }
 
 /* One JSON value per line. */
@@ -91,5 +90,5 @@ payloads_open(void)
 Span
 payload_choose(unsigned int *random)
 {
-	return payloads[(size_t) rand_r(random) % n_payloads];
+	return ((const Span *) payloads.data)[(size_t) rand_r(random) % n_payloads];
 }

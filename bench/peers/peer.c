@@ -141,5 +141,6 @@ main(int argc, char **argv)
 		pthread_join(threads[i].thread, NULL);
 	printf("{\"seconds\":%.6f,\"%s\":%" PRId64 "}\n", (double) (atomic_load(&last) - start) / 1e6,
 		   operation == PUSH ? "pushed" : "acknowledged", (int64_t) atomic_load(&done));
+	free(threads);
 	return operation != PUSH && atomic_load(&done) != messages;
 }

@@ -25,6 +25,9 @@ $(UNIT_BUILD)/test_uuid: UNIT_WRAP = -Wl,--wrap=clock_gettime
 $(UNIT_BUILD)/test_crypt: $(UNIT_BUILD)/crypt.o
 $(UNIT_BUILD)/test_crypt: UNIT_LIBS += -lgnutls
 
+# And of the benchmarks.
+$(UNIT_BUILD)/test_histogram: $(UNIT_BUILD)/histogram.o
+
 $(UNIT_TESTS): $(UNIT_BUILD)/%: $(UNIT_BUILD)/%.o $(UNIT_COMMON)
 	$(CC) $(UNIT_CFLAGS) $^ $(UNIT_WRAP) $(UNIT_LIBS) -o $@
 $(UNIT_REPLAYS): $(UNIT_BUILD)/replay_%: $(UNIT_BUILD)/replay_%.o $(UNIT_BUILD)/fuzz_%.o \
@@ -40,6 +43,9 @@ $(UNIT_BUILD)/%.o: regress/fuzz/%.c
 	@mkdir -p $(@D)
 	$(CC) $(UNIT_CPPFLAGS) $(UNIT_CFLAGS) -MMD -MP -c $< -o $@
 $(UNIT_BUILD)/%.o: src/common/%.c
+	@mkdir -p $(@D)
+	$(CC) $(UNIT_CPPFLAGS) $(UNIT_CFLAGS) -MMD -MP -c $< -o $@
+$(UNIT_BUILD)/%.o: bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(UNIT_CPPFLAGS) $(UNIT_CFLAGS) -MMD -MP -c $< -o $@
 $(UNIT_BUILD)/%.o: src/frontend/%.c
