@@ -49,6 +49,11 @@ GRANT EXECUTE ON FUNCTION
     queen.log_message
 TO queen_frontend;
 GRANT EXECUTE ON FUNCTION
+    queen.log_maintenance,
+    queen.log_set_maintenance,
+    queen.log_push_spooled
+TO queen_frontend;
+GRANT EXECUTE ON FUNCTION
     queen.log_seek,
     queen.log_groups,
     queen.log_group,

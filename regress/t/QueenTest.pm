@@ -165,6 +165,7 @@ sub start
             PGPORT => $node->port,
             PGUSER => 'queen_web',
             PGDATABASE => 'postgres',
+            FILE_BUFFER_DIR => '',    # no spool, unless a test gives it a place
             %{ $self->{env} });
         delete @env{ grep { !defined $env{$_} } keys %env };
         %ENV = %env;

@@ -12,7 +12,7 @@ UNIT_CFLAGS = -std=c11 -g -O1 -Wall -Wextra -Wno-unused-parameter -Werror -fno-o
 UNIT_LIBS = -lcmocka -l:libzstd.a -lxxhash -ljansson
 
 UNIT_TESTS = $(patsubst regress/unit/%.c,$(UNIT_BUILD)/%,$(wildcard regress/unit/test_*.c))
-UNIT_REPLAYS = $(UNIT_BUILD)/replay_json $(UNIT_BUILD)/replay_frame
+UNIT_REPLAYS = $(patsubst %,$(UNIT_BUILD)/replay_%,json frame spoolfile)
 UNIT_COMMON = $(patsubst src/common/%.c,$(UNIT_BUILD)/%.o,$(wildcard src/common/*.c))
 
 # libzstd is linked statically, so that its allocations can be made to fail, too.
@@ -65,7 +65,7 @@ FUZZ_BUILD = build/fuzz
 FUZZ_CFLAGS = -std=c11 -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
 	-fno-sanitize-recover=all -pthread
 
-fuzz-json fuzz-frame: fuzz-%: $(FUZZ_BUILD)/fuzz_%
+fuzz-json fuzz-frame fuzz-spoolfile: fuzz-%: $(FUZZ_BUILD)/fuzz_%
 	@mkdir -p $(FUZZ_BUILD)/corpus/$*
 	$< -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
 		-artifact_prefix=$(FUZZ_BUILD)/ $(FUZZ_BUILD)/corpus/$* regress/fuzz/corpus/$*
@@ -73,4 +73,4 @@ $(FUZZ_BUILD)/fuzz_%: regress/fuzz/fuzz_%.c regress/fuzz/jansson_verdict.c $(wil
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(UNIT_CPPFLAGS) $(FUZZ_CFLAGS) $(filter %.c,$^) -lzstd -lxxhash -ljansson -o $@
 
-.PHONY: check-unit fuzz-json fuzz-frame
+.PHONY: check-unit fuzz-json fuzz-frame fuzz-spoolfile

@@ -31,6 +31,7 @@ int queen_max_tracked_queues = 1024;
 bool queen_use_worklists = true;
 int queen_worklist_size = 65536;
 int queen_worklist_check_interval = 300;
+int queen_dedup_floor = 0;
 int queen_wake_origin = 0;
 
 /* Read by the SQL steps, which see the values as text. */
@@ -114,6 +115,10 @@ define_step_settings(void)
 		"queen.wake_origin", "Number that this session's wake-up notifications carry.",
 		"A front end sets its own, so that it need not act on what it did itself.",
 		&queen_wake_origin, 0, 0, INT_MAX, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"queen.dedup_floor", "Shortest deduplication window for this session's pushes.",
+		"The replay of a spool sets it, to find what may have been stored already.",
+		&queen_dedup_floor, 0, 0, 86400, PGC_USERSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"queen.maintenance_batch", "Rows that one maintenance step handles at most.",
 		"A step is one transaction and holds the lock of one partition.", &queen_maintenance_batch,

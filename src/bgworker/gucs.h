@@ -19,6 +19,7 @@ extern int queen_max_tracked_queues;
 extern bool queen_use_worklists;
 extern int queen_worklist_size;			  /* partitions */
 extern int queen_worklist_check_interval; /* s */
+extern int queen_dedup_floor;			  /* s, of this session */
 extern int queen_wake_origin;			  /* of this session; 0: none */
 
 extern void gucs_init(void);

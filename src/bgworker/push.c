@@ -35,6 +35,7 @@
 #include "duplicates.h"
 #include "function.h"
 #include "guard.h"
+#include "gucs.h"
 #include "hashindex.h"
 #include "names.h"
 #include "pending.h"
@@ -322,7 +323,8 @@ read_queue(Push *push, PushPartition *partition, TupleTableSlot *row)
 	(void) row_get(table, row, QUEUES_DELETED_AT, &alive);
 	partition->exists = alive;
 	partition->encrypted = DatumGetBool(row_value(table, row, QUEUES_ENCRYPTION_ENABLED));
-	partition->dedup_seconds = DatumGetInt32(row_value(table, row, QUEUES_DEDUP_WINDOW_SECONDS));
+	partition->dedup_seconds =
+		Max(DatumGetInt32(row_value(table, row, QUEUES_DEDUP_WINDOW_SECONDS)), queen_dedup_floor);
 }
 
 /* The queue may have been deleted, or become encrypted, before its partition was ours. */

@@ -159,6 +159,13 @@ static const Setting settings[] = {
 		 "QUEEN_ENCRYPTION_KEY"),
 	TEXT("encryption-key-file", encryption_key_file, "",
 		 "file that holds this key, readable by its owner only", "QUEEN_ENCRYPTION_KEY_FILE"),
+	TEXT("spool-dir", spool_dir, "/var/lib/queen/buffers",
+		 "directory for pushes that wait for the database; empty: they fail instead",
+		 "FILE_BUFFER_DIR"),
+	INT("spool-max-bytes", spool_max_bytes, "1073741824", 1048576, INT64_MAX / 2,
+		"bytes that may wait there; beyond it pushes fail", "QUEEN_SPOOL_MAX_BYTES"),
+	INT("spool-file-messages", spool_file_records, "10000", 1, 10000000,
+		"messages of one file there", "FILE_BUFFER_EVENTS_PER_FILE"),
 	CHOICE("subscription-mode", subscription_mode, "new", "new|all",
 		   "where a named group starts when its first pop does not say",
 		   "DEFAULT_SUBSCRIPTION_MODE"),
@@ -210,7 +217,8 @@ static const char *const foreign_env[] = {"NUM_WORKERS",
 										  "QUEEN_UDP_NOTIFY_PORT",
 										  "QUEEN_UDP_PEERS",
 										  "QUEEN_SWEEPER",
-										  "FILE_BUFFER_DIR"};
+										  "FILE_BUFFER_FLUSH_MS",
+										  "FILE_BUFFER_MAX_BATCH"};
 
 static const Setting *
 find_setting(const char *flag, size_t len)

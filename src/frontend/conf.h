@@ -69,6 +69,11 @@ typedef struct Conf
 	int64_t poll_initial_ms;
 	int64_t poll_max_ms;
 
+	/* spool */
+	char *spool_dir;
+	int64_t spool_max_bytes;
+	int64_t spool_file_records;
+
 	/* encrypted queues */
 	char *encryption_key;
 	char *encryption_key_file;

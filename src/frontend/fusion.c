@@ -10,10 +10,12 @@
 #include "db.h"
 #include "hash.h"
 #include "hashindex.h"
+#include "maintenance.h"
 #include "packer.h"
 #include "pop.h"
 #include "protocol.h"
 #include "push.h"
+#include "spool.h"
 #include "worker.h"
 
 #include <assert.h>
@@ -24,6 +26,7 @@
 #define BUNDLE_MAX_SEGMENTS 128				 /* of one call */
 #define BUNDLE_MAX_RAW (2 * SEGMENT_MAX_RAW) /* checked before the last one is added */
 #define SLOW_CALL_MS 100
+#define BEHIND_MAX 50000 /* spooled messages that a new one may wait for */
 #define ENCRYPTED_MS 60000
 #define ENCRYPTED_SLOTS 256 /* by the first byte of the hash */
 #define MISSING_MAX 5		/* times in a row that a partition vanished after it was created */
@@ -32,6 +35,7 @@ typedef enum GatherState
 {
 	GATHER_IDLE,
 	GATHER_READY,		/* in the ready list: goes out with others */
+	GATHER_BEHIND,		/* in the behind list: the spool has messages to be stored first */
 	GATHER_TURNED_AWAY, /* in the turned-away list: another session held its row */
 	GATHER_IN_FLIGHT	/* a segment, or the creation of the partition */
 } GatherState;
@@ -68,6 +72,7 @@ struct Fusion
 	struct Worker *worker;
 	Gather *gathers; /* hash table by key */
 	Gather *ready;
+	Gather *behind;
 	Gather *turned_away;
 	int n_ready;		   /* partitions in the ready list */
 	int64_t ready_frames;  /* messages of these */
@@ -206,22 +211,6 @@ gather_next(Fusion *fusion, Gather *gather)
 	free(gather);
 }
 
-void
-fusion_add(Fusion *fusion, const Uuid *tenant, Span queue, Span partition, PushItem *item)
-{
-	Gather *gather = gather_find_or_create(fusion, tenant, queue, partition);
-
-	push_item_mint(item);
-	item->next = NULL;
-	*gather->tail = item;
-	gather->tail = &item->next;
-	gather->n_gathered++;
-	if (gather->state == GATHER_IDLE)
-		gather_make_ready(fusion, gather);
-	else if (gather->state == GATHER_READY)
-		fusion->ready_frames++;
-}
-
 /* --- what became of a message -------------------------------------------- */
 
 static void
@@ -286,6 +275,51 @@ fail_gathered(Gather *gather, int http_status, const char *error)
 
 		fail_item(item, http_status, error);
 		item = next;
+	}
+}
+
+/* --- arriving ------------------------------------------------------------ */
+
+/*
+ * What comes behind spooled messages is spooled, unless they are so few that
+ * they will be stored in a moment: else a partition under load would never
+ * get out of the spool.
+ */
+static bool
+add_to_spool(Fusion *fusion, const Uuid *tenant, Span queue, Span partition, PushItem *item,
+			 long long before)
+{
+	if (!maintenance_push() && before <= BEHIND_MAX &&
+		(before == 0 || !db_lane_down(fusion->worker->db, LANE_PUSH)))
+		return false;
+	if (!spool_add(fusion->worker, tenant, queue, partition, item))
+		fail_item(item, 503,
+				  spool_available() ? "the spool is full" : "pushes are under maintenance");
+	return true;
+}
+
+void
+fusion_add(Fusion *fusion, const Uuid *tenant, Span queue, Span partition, PushItem *item)
+{
+	long long before = spool_count(tenant, queue, partition);
+	Gather *gather;
+
+	push_item_mint(item);
+	if (add_to_spool(fusion, tenant, queue, partition, item, before))
+		return;
+	gather = gather_find_or_create(fusion, tenant, queue, partition);
+	item->next = NULL;
+	*gather->tail = item;
+	gather->tail = &item->next;
+	gather->n_gathered++;
+	if (gather->state == GATHER_READY)
+		fusion->ready_frames++;
+	else if (gather->state == GATHER_IDLE && before == 0)
+		gather_make_ready(fusion, gather);
+	else if (gather->state == GATHER_IDLE)
+	{
+		gather->state = GATHER_BEHIND;
+		DL_APPEND(fusion->behind, gather);
 	}
 }
 
@@ -363,6 +397,57 @@ return_flight(Gather *gather)
 	free(gather->flight);
 	gather->flight = NULL;
 	gather->n_flight = 0;
+}
+
+/* --- the spool ----------------------------------------------------------- */
+
+/* Errors of a database that is away, overloaded, or no longer the primary. */
+static bool
+is_outage(const DbError *error)
+{
+	static const char *const classes[] = {"08", "53", "57P0", "58", "25006"};
+
+	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++)
+		if (strncmp(error->sqlstate, classes[i], strlen(classes[i])) == 0)
+			return true;
+	return error->sqlstate[0] == '\0';
+}
+
+static void
+spool_item(Fusion *fusion, const Gather *gather, PushItem *item, const char *error)
+{
+	if (!spool_add(fusion->worker, &gather->tenant, gather->queue, gather->partition, item))
+		fail_item(item, 503, error);
+}
+
+/* What is in flight, then what waits behind it: in their order. */
+static void
+spool_gather(Fusion *fusion, Gather *gather, const char *error)
+{
+	PushItem *item;
+
+	if (gather->flight)
+		return_flight(gather);
+	item = gather->head;
+	gather->head = NULL;
+	gather->tail = &gather->head;
+	gather->n_gathered = 0;
+	while (item)
+	{
+		PushItem *next = item->next;
+
+		spool_item(fusion, gather, item, error);
+		item = next;
+	}
+}
+
+void
+fusion_spooled(PushItem *item)
+{
+	if (item->status == PUSH_BUFFERED)
+		decide(item, PUSH_BUFFERED, &item->message_id, 0, NULL);
+	else
+		fail_item(item, 503, "could not write the spool");
 }
 
 /* --- verdicts ------------------------------------------------------------ */
@@ -446,7 +531,9 @@ on_provisioned(DbCall *call, PGresult *res, const DbError *error)
 	{
 		Gather *gather = bundle->gathers[i];
 
-		if (error)
+		if (error && spool_available() && is_outage(error))
+			spool_gather(bundle->fusion, gather, error->message);
+		else if (error)
 			fail_gathered(gather, db_error_status(error), error->message);
 		gather_next(bundle->fusion, gather);
 	}
@@ -538,7 +625,9 @@ bundle_failed(Bundle *bundle, const DbError *error)
 	{
 		Gather *gather = bundle->gathers[i];
 
-		if (bundle->n > 1 && status != 503)
+		if (spool_available() && is_outage(error))
+			spool_gather(bundle->fusion, gather, error->message);
+		else if (bundle->n > 1 && status != 503)
 		{
 			gather->alone = true;
 			return_flight(gather);
@@ -659,14 +748,14 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 }
 
 static void
-fail_list(Fusion *fusion, Gather **list)
+spool_list(Fusion *fusion, Gather **list)
 {
 	while (*list)
 	{
 		Gather *gather = *list;
 
 		gather_leave_list(fusion, list, gather);
-		fail_gathered(gather, 503, "database not available");
+		spool_gather(fusion, gather, "database not available");
 		gather_next(fusion, gather);
 	}
 }
@@ -705,18 +794,43 @@ fusion_tick(Fusion *fusion)
 	}
 }
 
+/* Those whose spooled messages are stored now may go. */
+static void
+release_behind(Fusion *fusion)
+{
+	Gather *gather, *next;
+
+	DL_FOREACH_SAFE (fusion->behind, gather, next)
+	{
+		if (spool_count(&gather->tenant, gather->queue, gather->partition) > 0)
+			continue;
+		gather_leave_list(fusion, &fusion->behind, gather);
+		gather_make_ready(fusion, gather);
+	}
+}
+
 void
 fusion_dispatch(Fusion *fusion)
 {
 	Db *db = fusion->worker->db;
 
-	while (fusion->ready && db_lane_free(db, LANE_PUSH) && worth_a_call(fusion))
+	if (maintenance_push())
+	{
+		spool_list(fusion, &fusion->ready);
+		spool_list(fusion, &fusion->behind);
+	}
+	release_behind(fusion);
+	while (fusion->ready && maintenance_known() && db_lane_free(db, LANE_PUSH) &&
+		   worth_a_call(fusion))
 		send_bundle(fusion, &fusion->ready, LANE_PUSH, BUNDLE_MAX_SEGMENTS);
 	/* A place to wait for everybody is not to be had: the others try again at the next tick. */
 	while (fusion->turned_away && db_lane_spare(db, LANE_WAIT))
 		send_bundle(fusion, &fusion->turned_away, LANE_WAIT, 1);
 	if (db_lane_down(db, LANE_PUSH))
-		fail_list(fusion, &fusion->ready);
+	{
+		spool_list(fusion, &fusion->ready);
+		spool_list(fusion, &fusion->behind);
+	}
 	if (db_lane_down(db, LANE_WAIT))
-		fail_list(fusion, &fusion->turned_away);
+		spool_list(fusion, &fusion->turned_away);
 }

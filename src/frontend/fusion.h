@@ -25,6 +25,9 @@ extern void fusion_free(Fusion *fusion);
 extern void fusion_add(Fusion *fusion, const Uuid *tenant, Span queue, Span partition,
 					   PushItem *item);
 
+/* The spool has tried to keep the message, and has set its status if it did. */
+extern void fusion_spooled(PushItem *item);
+
 /* Sends whatever is ready, as far as connections are free.  Once per turn of the loop. */
 extern void fusion_dispatch(Fusion *fusion);
 

@@ -6,6 +6,7 @@
 #include "conf.h"
 #include "keyring.h"
 #include "log.h"
+#include "spool.h"
 #include "tls.h"
 #include "worker.h"
 
@@ -163,12 +164,14 @@ main(int argc, char **argv)
 	if (fd < 0)
 		return 1;
 	log_listening(&conf, fd);
+	spool_open(&conf);
 	if (!keyring_start() || !workers_start(&conf, fd))
 	{
 		log_event(LOG_LEVEL_ERROR, "could not start", NULL);
 		return 1;
 	}
 	wait_for_end(&signals);
+	spool_close();
 	keyring_stop();
 	tls_free();
 	log_event(LOG_LEVEL_INFO, "stopped", NULL);

@@ -16,7 +16,8 @@ typedef enum PushStatus
 	PUSH_PENDING,
 	PUSH_QUEUED,
 	PUSH_DUPLICATE,
-	PUSH_FAILED
+	PUSH_FAILED,
+	PUSH_BUFFERED
 } PushStatus;
 
 /* The spans live as long as the request that brought the message. */

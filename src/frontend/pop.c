@@ -2,6 +2,7 @@
  * pop.c
  *		GET /api/v1/pop/queue/:queue[/partition/:partition] and GET /api/v1/pop
  */
+#include "maintenance.h"
 #include "pop.h"
 
 #include "clock.h"
@@ -469,6 +470,8 @@ fail_unavailable(Pop *pop)
 void
 pops_dispatch(Pops *pops)
 {
+	if (maintenance_pop())
+		pops_drain(pops);
 	Db *db = pops->worker->db;
 
 	while (pops->queue && db_lane_free(db, LANE_READ))

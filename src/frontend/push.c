@@ -112,7 +112,7 @@ follow_leader(PushEntry *entry, const PushEntry *leader)
 static void
 append_entry(Buf *out, size_t index, const PushEntry *entry)
 {
-	static const char *const names[] = {"", "queued", "duplicate", "failed"};
+	static const char *const names[] = {"", "queued", "duplicate", "failed", "buffered"};
 	const PushItem *item = &entry->item;
 	char id[UUID_TEXT_LEN];
 

@@ -7,6 +7,7 @@
 #include "ack.h"
 #include "admin.h"
 #include "lease.h"
+#include "maintenance.h"
 #include "pop.h"
 #include "push.h"
 #include "reports.h"
@@ -68,6 +69,15 @@ static const Route routes[] = {
 	{"GET", "/api/v1/traces/names", LEVEL_READ_ONLY, trace_names_handler},
 	{"GET", "/api/v1/traces/by-name/:name", LEVEL_READ_ONLY, traces_by_name_handler},
 	{"GET", "/api/v1/traces/:partitionId/:transactionId", LEVEL_READ_ONLY, traces_handler},
+	{"GET", "/api/v1/status/buffers", LEVEL_READ_ONLY, buffers_handler},
+	{"GET", "/api/v1/system/maintenance", LEVEL_ADMIN, maintenance_handler},
+	{"POST", "/api/v1/system/maintenance", LEVEL_ADMIN, maintenance_handler},
+	{"GET", "/api/v1/system/maintenance/pop", LEVEL_ADMIN, maintenance_handler},
+	{"POST", "/api/v1/system/maintenance/pop", LEVEL_ADMIN, maintenance_handler},
+	{"GET", "/api/v1/system/shared-state", LEVEL_ADMIN, shared_state_handler},
+	{"POST", "/internal/api/notify", LEVEL_ADMIN, notify_handler},
+	{"GET", "/internal/api/shared-state/stats", LEVEL_ADMIN, internal_stats_handler},
+	{"GET", "/internal/api/inter-instance/stats", LEVEL_ADMIN, internal_stats_handler},
 	{"GET", "/health", LEVEL_PUBLIC, health_handler},
 	{"GET", "/status", LEVEL_READ_ONLY, status_handler},
 	{"GET", "/metrics", LEVEL_PUBLIC, metrics_handler},

@@ -11,12 +11,15 @@
 #include "auth.h"
 #include "clock.h"
 #include "crypt.h"
+#include "drain.h"
 #include "fusion.h"
 #include "log.h"
+#include "maintenance.h"
 #include "packer.h"
 #include "pop.h"
 #include "reports.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -86,6 +89,39 @@ worker_wake_queue(Worker *worker, const Uuid *queue_id)
 	hint_others(worker, queue_id ? HINT_QUEUE : HINT_ALL, queue_id, none, none);
 }
 
+void
+worker_spooled(Worker *worker, PushItem *item)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&worker->hint_lock);
+	item->next = worker->spooled;
+	worker->spooled = item;
+	pthread_mutex_unlock(&worker->hint_lock);
+	if (write(worker->hint_fd, &one, sizeof(one)) < 0)
+		log_event(LOG_LEVEL_DEBUG, "could not wake another thread", NULL);
+}
+
+/* Answers what has come back from the spool. */
+static void
+take_spooled(Worker *worker)
+{
+	PushItem *item;
+
+	pthread_mutex_lock(&worker->hint_lock);
+	item = worker->spooled;
+	worker->spooled = NULL;
+	pthread_mutex_unlock(&worker->hint_lock);
+	while (item)
+	{
+		PushItem *next = item->next;
+
+		worker->spooling--;
+		fusion_spooled(item);
+		item = next;
+	}
+}
+
 static void
 act_on_hint(Worker *worker, const WorkerHint *hint)
 {
@@ -118,6 +154,7 @@ on_hint(evutil_socket_t fd, short what, void *arg)
 		free(hint);
 		hint = next;
 	}
+	take_spooled(worker);
 }
 
 /* Whether the news is ours alone: then our own pops have been told already. */
@@ -129,7 +166,8 @@ is_own_news(const char *item, size_t len)
 }
 
 /*
- * A notification of the database's wake worker: "*", or queue ids with commas
+ * A notification: "maintenance" when a mode was changed, else of the database's
+ * wake worker: "*", or queue ids with commas
  * between, each perhaps with a colon and the number of whose news it is.
  */
 static void
@@ -137,6 +175,12 @@ on_notification(void *ctx, const char *payload)
 {
 	Worker *worker = ctx;
 
+	if (strcmp(payload, "maintenance") == 0)
+	{
+		maintenance_refresh();
+		maintenance_tick(worker);
+		return;
+	}
 	while (*payload)
 	{
 		size_t len = strcspn(payload, ",");
@@ -188,6 +232,11 @@ on_tick(evutil_socket_t fd, short what, void *arg)
 	(void) fd;
 	(void) what;
 	take_samples(worker);
+	if (worker->id == 0)
+	{
+		maintenance_tick(worker);
+		drain_tick(worker->drain);
+	}
 	http_tick(worker->http);
 	auth_tick(worker->auth);
 	db_tick(worker->db);
@@ -237,6 +286,13 @@ close_worker(Worker *worker)
 	worker->closing = true;
 	db_shutdown(worker->db);
 	send_everything(worker); /* with all lanes down: fails what is left */
+	while (worker->spooling > 0)
+	{
+		struct pollfd hint = {.fd = worker->hint_fd, .events = POLLIN};
+
+		(void) poll(&hint, 1, -1); /* the disk will answer */
+		take_spooled(worker);
+	}
 	for (int i = 0; i < LAST_TURNS && http_active(worker->http) > 0; i++)
 		http_run(worker->http); /* what is read now is answered at once */
 	http_stop(worker->http);
@@ -247,6 +303,7 @@ close_worker(Worker *worker)
 	pops_free(worker->pops);
 	acks_free(worker->acks);
 	reports_free(worker->reports);
+	drain_free(worker->drain);
 	db_free(worker->db);
 	event_free(worker->tick);
 	event_free(worker->hint_event);
@@ -315,6 +372,7 @@ open_worker(Worker *worker, int id, const struct Conf *conf, int listen_fd)
 	worker->pops = pops_new(worker);
 	worker->acks = acks_new(worker);
 	worker->reports = reports_new();
+	worker->drain = id == 0 ? drain_new(worker) : NULL;
 	worker->tick_due = clock_ms() + TICK_MS;
 	worker->db = db_open(worker->base, conf, id == 0 ? on_notification : NULL, worker);
 	worker->http = http_start(worker, dup(listen_fd));

@@ -54,6 +54,7 @@ typedef struct Worker
 	struct Packer *packer;
 	Metrics metrics;
 	struct Reports *reports;
+	struct Drain *drain;	  /* of the spool; in one thread of the process */
 	int64_t tick_due;		  /* monotonic milliseconds */
 	int64_t parked_report_at; /* monotonic milliseconds */
 	bool parked_reported;	  /* the last report was not empty */
@@ -63,7 +64,9 @@ typedef struct Worker
 	struct event *hint_event;
 	int hint_fd; /* eventfd: hints, or the order to stop */
 	pthread_mutex_t hint_lock;
-	WorkerHint *hints; /* protected by hint_lock */
+	WorkerHint *hints;		  /* protected by hint_lock */
+	struct PushItem *spooled; /* back from the spool, latest first; protected by hint_lock */
+	int spooling;			  /* messages that the spool still has */
 
 	atomic_bool stop; /* set by workers_stop(), then seen as "draining" */
 	bool draining;	  /* finish what is there */
@@ -80,6 +83,12 @@ extern void worker_wake_others(Worker *worker, const Uuid *tenant, Span queue, S
 
 /* A queue, or any queue (id NULL), may have something for the parked pops of all threads. */
 extern void worker_wake_queue(Worker *worker, const Uuid *queue_id);
+
+/*
+ * Hands a message back to its thread: the spool has flushed it, or has failed.
+ * Called by the spool's thread.
+ */
+extern void worker_spooled(Worker *worker, struct PushItem *item);
 
 /* Opens the workers on one listening socket and starts their threads. */
 extern bool workers_start(const struct Conf *conf, int listen_fd);

@@ -1,0 +1,167 @@
+/*
+ * targets.c
+ *		Messages that are stored together, by partition, as a call takes them.
+ */
+#include "targets.h"
+
+#include "hash.h"
+#include "packer.h"
+#include "protocol.h"
+#include "worker.h"
+
+#include <stdlib.h>
+
+void
+targets_free(Targets *targets)
+{
+	PushTarget *target = targets->list;
+
+	HASH_CLEAR(hh, targets->by_identity);
+	while (target)
+	{
+		PushTarget *next = target->next;
+
+		free(target->items);
+		free(target);
+		target = next;
+	}
+	free(targets->segments);
+	memset(targets, 0, sizeof(*targets));
+}
+
+/* Room for one more; there is no going on without it. */
+static void *
+grown(void *list, size_t n, size_t *cap, size_t size)
+{
+	if (n < *cap)
+		return list;
+	*cap = *cap ? 2 * *cap : 4;
+	list = realloc(list, *cap * size);
+	if (list == NULL)
+		abort();
+	return list;
+}
+
+static void
+identify(const Uuid *tenant, Span queue, Span partition, uint8_t identity[16])
+{
+	Buf key = {0};
+
+	buf_append(&key, tenant->bytes, sizeof(tenant->bytes));
+	buf_append(&key, queue.ptr, queue.len);
+	buf_append_char(&key, '\x1f');
+	buf_append(&key, partition.ptr, partition.len);
+	if (key.failed)
+		abort();
+	transaction_hash(key.data, key.len, identity);
+	buf_free(&key);
+}
+
+static PushTarget *
+find_or_create(Targets *targets, const Uuid *tenant, Span queue, Span partition)
+{
+	uint8_t identity[16];
+	PushTarget *target;
+
+	identify(tenant, queue, partition, identity);
+	HASH_FIND(hh, targets->by_identity, identity, sizeof(identity), target);
+	if (target)
+		return target;
+	target = calloc(1, sizeof(*target));
+	if (target == NULL)
+		abort();
+	memcpy(target->identity, identity, sizeof(identity));
+	target->tenant = *tenant;
+	target->queue = queue;
+	target->partition = partition;
+	HASH_ADD(hh, targets->by_identity, identity, sizeof(target->identity), target);
+	if (targets->last)
+		targets->last->next = target;
+	else
+		targets->list = target;
+	targets->last = target;
+	return target;
+}
+
+void
+targets_add(Targets *targets, const Uuid *tenant, Span queue, Span partition, PushItem *item)
+{
+	PushTarget *target = find_or_create(targets, tenant, queue, partition);
+
+	target->items = grown(target->items, target->n, &target->cap, sizeof(*target->items));
+	target->items[target->n++] = item;
+}
+
+void
+segment_columns_begin(SegmentColumns *columns, PgArray *params, int first)
+{
+	static const Oid types[] = {OID_TEXT, OID_TEXT, OID_INT4, OID_BYTEA, OID_BYTEA};
+	PgArray **arrays[] = {&columns->queues, &columns->partitions, &columns->counts,
+						  &columns->hashes, &columns->blobs};
+
+	columns->tenants = NULL;
+	for (int i = 0; i < 5; i++)
+	{
+		*arrays[i] = &params[first + i];
+		pgarray_begin(*arrays[i], types[i]);
+	}
+}
+
+void
+segment_columns_end(SegmentColumns *columns)
+{
+	if (columns->tenants)
+		pgarray_end(columns->tenants);
+	pgarray_end(columns->queues);
+	pgarray_end(columns->partitions);
+	pgarray_end(columns->counts);
+	pgarray_end(columns->hashes);
+	pgarray_end(columns->blobs);
+}
+
+static void
+add_segment(Targets *targets, PushTarget *target, const Packer *packer, size_t n,
+			SegmentColumns *columns)
+{
+	if (columns->tenants)
+		pgarray_add_uuid(columns->tenants, &target->tenant);
+	pgarray_add_span(columns->queues, target->queue);
+	pgarray_add_span(columns->partitions, target->partition);
+	pgarray_add_int(columns->counts, (int32_t) n);
+	pgarray_add(columns->hashes, packer->hashes.data, packer->hashes.len);
+	pgarray_add(columns->blobs, packer->blob.data, packer->blob.len);
+	targets->segments = grown(targets->segments, targets->n_segments, &targets->segments_cap,
+							  sizeof(*targets->segments));
+	targets->segments[targets->n_segments++] = target;
+}
+
+bool
+targets_pack(Targets *targets, PushTarget *target, size_t count, struct Worker *worker,
+			 SegmentColumns *columns)
+{
+	Packer *packer = worker->packer;
+	size_t n;
+
+	target->sent = count;
+	for (size_t first = 0; first < count; first += n)
+	{
+		size_t raw = 0;
+
+		for (n = 0; first + n < count && n < SEGMENT_MAX_FRAMES; n++)
+		{
+			PushItem *item = target->items[first + n];
+			Frame frame;
+
+			if (target->encrypt && !push_item_seal(item, worker->crypt))
+				return false;
+			frame = push_item_frame(item);
+			if (n > 0 && raw + frame_size(&frame) > SEGMENT_MAX_RAW)
+				break;
+			raw += frame_size(&frame);
+		}
+		if (!packer_pack(packer, target->items + first, n, raw))
+			return false;
+		add_segment(targets, target, packer, n, columns);
+	}
+	return true;
+}
