@@ -105,9 +105,9 @@ problem_of(const NullableDatum *args)
 		return "a lease needs a worker";
 	if (args[ARG_BATCHES].isnull || number_of(args, ARG_BATCHES) < 1 ||
 		number_of(args, ARG_BATCHES) > BATCH_MAX)
-		return "batch must be between 1 and " CppAsString2(BATCH_MAX);
+		return "batch must be between 1 and 10000";
 	if (!args[ARG_LEASE_SECONDS].isnull && number_of(args, ARG_LEASE_SECONDS) > LEASE_SECONDS_MAX)
-		return "lease_seconds must be at most " CppAsString2(LEASE_SECONDS_MAX);
+		return "lease_seconds must be at most 86400";
 	if (!is_mode(text_of(args, ARG_MODES)))
 		return "mode must be all or new";
 	return NULL;

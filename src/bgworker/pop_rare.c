@@ -22,6 +22,7 @@
 
 /* Partitions that one step of a walk reads. */
 #define WALK_STEP 128
+#define WALK_STEP_TEXT "128"
 
 static const char *const settings[][2] = {
 	{"plan_cache_mode", "force_generic_plan"},
@@ -60,7 +61,7 @@ static RareCall advance = {"SELECT queen.log_advance_watermark(" REQUEST ", $14)
 static RareCall walk_start = {"SELECT floor, began FROM queen.log_walk_start(" REQUEST ")",
 							  InvalidOid, NULL};
 static RareCall walk_step = {"SELECT partition_id, written, until FROM queen.log_walk(" REQUEST
-							 ", $14, " CppAsString2(WALK_STEP) ")",
+							 ", $14, " WALK_STEP_TEXT ")",
 							 TIMESTAMPTZOID, NULL};
 
 static void

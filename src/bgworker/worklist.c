@@ -458,9 +458,7 @@ worklist_take(const pg_uuid_t *queue, uint64 number, pg_uuid_t *partition)
 		group->last_pop = now;
 		ripen(group, now);
 	}
-	if (group == NULL)
-		taken = WORK_NO_LIST;
-	else if (!dlist_is_empty(&group->ready))
+	if (group != NULL && !dlist_is_empty(&group->ready))
 	{
 		Item *item = dlist_head_element(Item, link.ready, &group->ready);
 
@@ -468,8 +466,8 @@ worklist_take(const pg_uuid_t *queue, uint64 number, pg_uuid_t *partition)
 		remove_item(item);
 		taken = WORK_TAKEN;
 	}
-	else if (!group->complete && !has_room(group))
-		taken = WORK_NO_LIST; /* so much is parked that the walk cannot go on */
+	else if (group == NULL || (!group->complete && !has_room(group)))
+		taken = WORK_NO_LIST; /* or so much is parked that the walk cannot go on */
 	LWLockRelease(&shared->lock);
 	return taken;
 }
