@@ -1,7 +1,7 @@
 # Unit tests of what is pure C, and fuzzing.  Usable from the top Makefile and alone:
 #
 #   make -f regress/unit/unit.mk check-unit
-#   make -f regress/unit/unit.mk fuzz-json fuzz-frame FUZZ_SECONDS=300
+#   make -f regress/unit/unit.mk fuzz-json fuzz-frame fuzz-jwt FUZZ_SECONDS=300
 
 check-unit:
 
@@ -12,7 +12,7 @@ UNIT_CFLAGS = -std=c11 -g -O1 -Wall -Wextra -Wno-unused-parameter -Werror -fno-o
 UNIT_LIBS = -lcmocka -l:libzstd.a -lxxhash -ljansson
 
 UNIT_TESTS = $(patsubst regress/unit/%.c,$(UNIT_BUILD)/%,$(wildcard regress/unit/test_*.c))
-UNIT_REPLAYS = $(patsubst %,$(UNIT_BUILD)/replay_%,json frame spoolfile)
+UNIT_REPLAYS = $(patsubst %,$(UNIT_BUILD)/replay_%,json frame spoolfile jwt)
 UNIT_COMMON = $(patsubst src/common/%.c,$(UNIT_BUILD)/%.o,$(wildcard src/common/*.c))
 
 # libzstd is linked statically, so that its allocations can be made to fail, too.
@@ -24,6 +24,7 @@ $(UNIT_BUILD)/test_uuid: UNIT_WRAP = -Wl,--wrap=clock_gettime
 # Of the front end, what needs nothing of it.
 $(UNIT_BUILD)/test_crypt: $(UNIT_BUILD)/crypt.o
 $(UNIT_BUILD)/test_crypt: UNIT_LIBS += -lgnutls
+$(UNIT_BUILD)/test_jwt $(UNIT_BUILD)/replay_jwt: $(UNIT_BUILD)/jwt.o
 
 # And of the benchmarks.
 $(UNIT_BUILD)/test_histogram: $(UNIT_BUILD)/histogram.o
@@ -65,12 +66,13 @@ FUZZ_BUILD = build/fuzz
 FUZZ_CFLAGS = -std=c11 -g -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
 	-fno-sanitize-recover=all -pthread
 
-fuzz-json fuzz-frame fuzz-spoolfile: fuzz-%: $(FUZZ_BUILD)/fuzz_%
+fuzz-json fuzz-frame fuzz-spoolfile fuzz-jwt: fuzz-%: $(FUZZ_BUILD)/fuzz_%
 	@mkdir -p $(FUZZ_BUILD)/corpus/$*
 	$< -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
 		-artifact_prefix=$(FUZZ_BUILD)/ $(FUZZ_BUILD)/corpus/$* regress/fuzz/corpus/$*
+$(FUZZ_BUILD)/fuzz_jwt: src/frontend/jwt.c
 $(FUZZ_BUILD)/fuzz_%: regress/fuzz/fuzz_%.c regress/fuzz/jansson_verdict.c $(wildcard src/common/*.[ch] regress/fuzz/*.h)
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(UNIT_CPPFLAGS) $(FUZZ_CFLAGS) $(filter %.c,$^) -lzstd -lxxhash -ljansson -o $@
 
-.PHONY: check-unit fuzz-json fuzz-frame fuzz-spoolfile
+.PHONY: check-unit fuzz-json fuzz-frame fuzz-spoolfile fuzz-jwt

@@ -257,6 +257,8 @@ jwt_read_claims(const Jwt *jwt, const JwtRules *rules, double now, JwtClaims *cl
 	if (object == NULL)
 		return "malformed token claims";
 	error = judge_claims(object, rules, now, claims);
+	if (error)
+		memset(claims, 0, sizeof(*claims));
 	json_decref(object);
 	return error;
 }
