@@ -390,13 +390,6 @@ worklist_lease_done(const pg_uuid_t *queue, uint64 number, const pg_uuid_t *part
 	LWLockRelease(&shared->lock);
 }
 
-static void
-doubt_group(GroupList *group)
-{
-	group->complete = false;
-	group->walk.running = false;
-}
-
 void
 worklist_doubt(const pg_uuid_t *queue_id)
 {
@@ -407,7 +400,13 @@ worklist_doubt(const pg_uuid_t *queue_id)
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	queue = hash_search(queues, &key, HASH_FIND, NULL);
 	if (queue != NULL)
-		dlist_foreach(iter, &queue->groups) doubt_group(dlist_container(GroupList, node, iter.cur));
+		dlist_foreach(iter, &queue->groups)
+		{
+			GroupList *group = dlist_container(GroupList, node, iter.cur);
+
+			group->complete = false;
+			group->walk.running = false;
+		}
 	LWLockRelease(&shared->lock);
 }
 
