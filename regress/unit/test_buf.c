@@ -54,6 +54,22 @@ test_printf_at_every_fill(void **state)
 }
 
 static void
+test_numbers(void **state)
+{
+	static const uint64_t numbers[] = {0, 9, 10, 4294967296, UINT64_MAX};
+	Buf buf = {0};
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+	{
+		buf_append_number(&buf, numbers[i]);
+		buf_append_char(&buf, ' ');
+	}
+	buf_append_char(&buf, '\0');
+	assert_string_equal(buf.data, "0 9 10 4294967296 18446744073709551615 ");
+	buf_free(&buf);
+}
+
+static void
 test_reset_keeps_memory(void **state)
 {
 	Buf buf = {0};
@@ -133,6 +149,7 @@ main(void)
 		cmocka_unit_test(test_append_keeps_contents),
 		cmocka_unit_test(test_append_nothing),
 		cmocka_unit_test(test_printf_at_every_fill),
+		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_reset_keeps_memory),
 		cmocka_unit_test(test_impossible_size_fails),
 		cmocka_unit_test(test_every_allocation_fails_once),

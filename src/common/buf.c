@@ -68,6 +68,20 @@ buf_append_char(Buf *buf, char c)
 }
 
 void
+buf_append_number(Buf *buf, uint64_t number)
+{
+	char digits[20];
+	char *start = digits + sizeof(digits);
+
+	do
+	{
+		*--start = (char) ('0' + number % 10);
+		number /= 10;
+	} while (number > 0);
+	buf_append(buf, start, (size_t) (digits + sizeof(digits) - start));
+}
+
+void
 buf_printf(Buf *buf, const char *fmt, ...)
 {
 	va_list args;

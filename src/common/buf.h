@@ -24,6 +24,7 @@ extern bool buf_reserve(Buf *buf, size_t extra);
 extern void buf_append(Buf *buf, const void *data, size_t len);
 extern void buf_append_str(Buf *buf, const char *s);
 extern void buf_append_char(Buf *buf, char c);
+extern void buf_append_number(Buf *buf, uint64_t number); /* in decimal */
 extern void buf_printf(Buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 extern void buf_reset(Buf *buf); /* keeps the memory */
 extern void buf_free(Buf *buf);

@@ -10,6 +10,7 @@
 #include "hex.h"
 #include "utf8.h"
 
+#include <endian.h>
 #include <limits.h>
 #include <stdint.h>
 
@@ -40,26 +41,37 @@ is_plain(unsigned char c)
 	return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
 }
 
-/* Whether a byte of "word" is below "limit" (at most 128); bytes above 127 may confuse it. */
+/*
+ * Sets the top bit of the lowest byte of "word" that is below "limit" (at most
+ * 128); what it says of the bytes above that one is not reliable.
+ */
 static inline uint64_t
-has_below(uint64_t word, unsigned limit)
+lowest_below(uint64_t word, unsigned limit)
 {
 	return (word - REPEAT(limit)) & ~word & REPEAT(0x80);
+}
+
+/* The top bit of the lowest byte that is not plain, 0 when all are; bytes above it as before. */
+static inline uint64_t
+lowest_special(uint64_t word)
+{
+	return (word & REPEAT(0x80)) | lowest_below(word, 0x20) | lowest_below(word ^ REPEAT('"'), 1) |
+		   lowest_below(word ^ REPEAT('\\'), 1);
 }
 
 /* First byte that is not plain, or "end". */
 static inline const char *
 skip_plain(const char *p, const char *end)
 {
-	/* Whole words first: strings are most of the bytes. */
+	/* By whole words: strings are most of the bytes. */
 	while ((size_t) (end - p) >= sizeof(uint64_t))
 	{
-		uint64_t word;
+		uint64_t word, special;
 
 		memcpy(&word, p, sizeof(word));
-		if ((word & REPEAT(0x80)) | has_below(word, 0x20) | has_below(word ^ REPEAT('"'), 1) |
-			has_below(word ^ REPEAT('\\'), 1))
-			break;
+		special = lowest_special(le64toh(word));
+		if (special)
+			return p + __builtin_ctzll(special) / 8;
 		p += sizeof(word);
 	}
 	while (p < end && is_plain((unsigned char) *p))
@@ -517,6 +529,8 @@ json_string_equals(const JsonValue *value, const char *text)
 	const char *end = value->text.ptr + value->text.len - 1;
 	size_t left = strlen(text);
 
+	if (!value->escaped)
+		return (size_t) (end - pos) == left && memcmp(pos, text, left) == 0;
 	while (pos < end)
 	{
 		char buf[4];

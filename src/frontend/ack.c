@@ -92,18 +92,29 @@ fail_item(AckItem *item, const char *error)
 /* --- the answer ------------------------------------------------------------ */
 
 static void
+append_flag(Buf *out, const char *name, bool value)
+{
+	buf_append_str(out, name);
+	buf_append_str(out, value ? "true" : "false");
+}
+
+static void
 append_item(Buf *out, size_t index, const AckItem *item)
 {
-	buf_printf(out, "%s{\"index\":%zu,\"transactionId\":", index ? "," : "", index);
+	buf_append_str(out, index ? ",{\"index\":" : "{\"index\":");
+	buf_append_number(out, index);
+	buf_append_str(out, ",\"transactionId\":");
 	json_write_string(out, item->transaction_id.ptr, item->transaction_id.len);
-	buf_printf(out, ",\"success\":%s,\"error\":", item->success ? "true" : "false");
+	append_flag(out, ",\"success\":", item->success);
+	buf_append_str(out, ",\"error\":");
 	if (item->error)
 		json_write_string(out, item->error, strlen(item->error));
 	else
 		buf_append_str(out, "null");
-	buf_printf(out, ",\"leaseReleased\":%s,\"dlq\":%s,\"noop\":%s}",
-			   item->lease_released ? "true" : "false", item->dead_lettered ? "true" : "false",
-			   item->noop ? "true" : "false");
+	append_flag(out, ",\"leaseReleased\":", item->lease_released);
+	append_flag(out, ",\"dlq\":", item->dead_lettered);
+	append_flag(out, ",\"noop\":", item->noop);
+	buf_append_char(out, '}');
 }
 
 static void

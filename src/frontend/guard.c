@@ -32,7 +32,8 @@ is_token(const char *s)
 	{
 		unsigned char c = (unsigned char) *s;
 
-		if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", c))
+		if ((c < 'a' || c > 'z') && c != '-' &&
+			(c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", c)))
 			return false;
 	}
 	return true;

@@ -117,13 +117,17 @@ append_entry(Buf *out, size_t index, const PushEntry *entry)
 	char id[UUID_TEXT_LEN];
 
 	uuid_format(&item->message_id, id);
-	buf_printf(out,
-			   "%s{\"index\":%zu,\"message_id\":\"%.*s\",\"transaction_id\":", index ? "," : "",
-			   index, UUID_TEXT_LEN, id);
+	buf_append_str(out, index ? ",{\"index\":" : "{\"index\":");
+	buf_append_number(out, index);
+	buf_append_str(out, ",\"message_id\":\"");
+	buf_append(out, id, UUID_TEXT_LEN);
+	buf_append_str(out, "\",\"transaction_id\":");
 	json_write_string(out, item->transaction_id.ptr, item->transaction_id.len);
 	buf_append_str(out, ",\"queueName\":");
 	json_write_string(out, entry->queue.ptr, entry->queue.len);
-	buf_printf(out, ",\"status\":\"%s\"", names[item->status]);
+	buf_append_str(out, ",\"status\":\"");
+	buf_append_str(out, names[item->status]);
+	buf_append_char(out, '"');
 	if (item->error)
 	{
 		buf_append_str(out, ",\"error\":");
