@@ -9,6 +9,13 @@
 #include "frame.h"
 #include "protocol.h"
 
+/*
+ * Below this size nearly all of the time goes into the tables of an entropy
+ * coder, which gain next to nothing: fast levels do without.
+ */
+#define SMALL_RAW 512
+#define SMALL_LEVEL (-1)
+
 static const uint8_t zstd_magic[4] = {0x28, 0xB5, 0x2F, 0xFD};
 
 size_t
@@ -22,6 +29,8 @@ segment_pack(ZSTD_CCtx *cctx, int level, const void *raw, size_t raw_len, void *
 {
 	size_t len;
 
+	if (raw_len < SMALL_RAW)
+		level = SMALL_LEVEL;
 	if (ZSTD_isError(ZSTD_CCtx_reset(cctx, ZSTD_reset_session_and_parameters)) ||
 		ZSTD_isError(ZSTD_CCtx_setParameter(cctx, ZSTD_c_compressionLevel, level)) ||
 		ZSTD_isError(ZSTD_CCtx_setParameter(cctx, ZSTD_c_contentSizeFlag, 1)) ||
