@@ -762,15 +762,14 @@ spool_list(Fusion *fusion, Gather **list)
 
 /*
  * A commit costs the same for one segment as for many.  So beside a call in
- * flight another one starts only when it is at least half as large; otherwise
+ * flight another one starts only when it is at least as large; otherwise
  * what is ready goes on gathering until that call returns, or has taken so
  * long that something else must be in its way.
  */
 static bool
 worth_a_call(const Fusion *fusion)
 {
-	return 2 * fusion->n_ready >= fusion->n_flying ||
-		   2 * fusion->ready_frames >= fusion->flying_frames ||
+	return fusion->n_ready >= fusion->n_flying || fusion->ready_frames >= fusion->flying_frames ||
 		   clock_ms() - fusion->last_sent > SLOW_CALL_MS;
 }
 
