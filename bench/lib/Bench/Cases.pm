@@ -13,7 +13,8 @@ package Bench::Cases;
 use strict;
 use warnings;
 use Bench::Load;
-use Bench::Machine qw(cpu_of free_port listener memory_of);
+use Bench::Machine qw(free_port listener);
+use Bench::Report;
 use Bench::Server;
 use Cwd 'abs_path';
 use FindBin;
@@ -367,6 +368,11 @@ sub case_million
             my $start = time;
             $self->{server}->provision($self->queue('large'), $large);
             printf "%d partitions created in %.1f s\n", $large, time - $start;
+            for my $side (map { $sides->($self->queue($_), 'first') } qw(active large))
+            {
+                my ($name, $measure) = @$side;
+                printf "%s: %s\n", $name, Bench::Report::describe($measure->());
+            }
         },
         sides => [ $sides->($self->queue('active'), 'active'), $sides->($self->queue('large'), 'large') ],
         judge => [

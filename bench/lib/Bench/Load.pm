@@ -3,7 +3,6 @@ package Bench::Load;
 
 use strict;
 use warnings;
-use Bench::Machine qw(cpu_of);
 use Cwd 'abs_path';
 use FindBin;
 use JSON::PP;

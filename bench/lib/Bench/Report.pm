@@ -202,7 +202,9 @@ sub markdown
     $text .= "\nNot run: " . join(', ', grep { !$results{$_} } @names) . ".\n" if @found < @names;
     for my $name (@found)
     {
-        $text .= "\n## $name\n\n| side | medians over the rounds |\n| --- | --- |\n";
+        my %head = @{ $results{$name}{head} };
+        $text .= "\n## $name\n\n$head{date}, commit $head{commit}, load before $head{'load before'}, "
+          . "$head{measurement}.\n\n| side | medians over the rounds |\n| --- | --- |\n";
         $text .= side_row($_, $results{$name}) for @{ $results{$name}{sides} };
     }
     return $text;

@@ -152,7 +152,7 @@ sub provision
             END LOOP;
         END
         \$\$});
-    $self->sql('VACUUM (ANALYZE) queen.log_partitions', 'CHECKPOINT');
+    $self->sql('VACUUM (ANALYZE) queen.log_partitions');
     return;
 }
 
