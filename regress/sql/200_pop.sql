@@ -133,6 +133,11 @@ SELECT first_offset, last_offset, length(blob) >> 20 AS mib FROM pg_temp.pop_row
 SELECT first_offset, last_offset, length(blob) >> 20 AS mib FROM pg_temp.pop_rows('big', 'p', grp => 'g', auto => true);
 SELECT count(*) FROM pg_temp.pop_rows('heavy', partitions => 0);
 SELECT count(*) FROM pg_temp.pop_rows('heavy', partitions => 0, worker => 2);
+-- It is the limit of a call: entries after the one that reached it get one segment each.
+SELECT entry, first_offset, last_offset, length(blob) >> 20 AS mib
+  FROM queen.log_pop(array_fill(pg_temp.tenant(), '{3}'), '{big,big,big}', '{p,p,NULL}', '{x,y,z}',
+                     array_fill(NULL::uuid, '{3}'), '{10,10,10}', '{1,1,0}', array_fill(NULL::int, '{3}'),
+                     '{t,t,t}', '{f,f,f}', array_fill(NULL::text, '{3}'), array_fill(NULL::timestamptz, '{3}'));
 
 -- Several pops in one call: each answers for itself, in entry order, bad ones included.
 SELECT count(*) FROM generate_series(1, 2) AS i, pg_temp.push('many', 'p' || i, 'a' || i, 'b' || i);

@@ -240,10 +240,11 @@ pop_pinned(Pop *pop)
 static void
 serve_pop(PopCall *call, const PopRequest *request)
 {
+	int64 room = Max(call->room, 1);
 	Pop pop = {.call = call,
 			   .request = *request,
 			   .budget = request->batch,
-			   .room = ANSWER_BYTES,
+			   .room = room,
 			   .places = request->max_partitions > 0 ? request->max_partitions : request->batch};
 	TimestampTz again = GetCurrentTimestamp() + CONTENTION_PAUSE_US;
 
@@ -251,6 +252,7 @@ serve_pop(PopCall *call, const PopRequest *request)
 		again = pop_pinned(&pop);
 	else if (is_subscribed(call, request))
 		again = pop_any(&pop);
+	call->room -= room - pop.room;
 	pending_pop(&request->queue_id, &pop.count);
 	if (pop.count.messages == 0)
 		put_status(call, request->entry, "empty", NULL, &request->queue_id, again);
@@ -314,7 +316,8 @@ open_call(FunctionCallInfo fcinfo)
 					.consumers = log_table_open(CONSUMERS, RowExclusiveLock),
 					.subscriptions = log_table_open(SUBSCRIPTIONS, AccessShareLock),
 					.rows = result->setResult,
-					.desc = result->setDesc};
+					.desc = result->setDesc,
+					.room = ANSWER_BYTES};
 
 	call.queue = row_slot(call.queues);
 	call.partition = row_slot(call.partitions);

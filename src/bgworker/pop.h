@@ -62,6 +62,7 @@ typedef struct PopCall
 	TupleTableSlot *subscription;
 	Tuplestorestate *rows;
 	TupleDesc desc;
+	int64 room; /* bytes that still fit; then each further entry takes one segment */
 } PopCall;
 
 /* One pop under way. */
