@@ -25,6 +25,9 @@ $(UNIT_BUILD)/test_uuid: UNIT_WRAP = -Wl,--wrap=clock_gettime
 $(UNIT_BUILD)/test_crypt: $(UNIT_BUILD)/crypt.o
 $(UNIT_BUILD)/test_crypt: UNIT_LIBS += -lgnutls
 $(UNIT_BUILD)/test_jwt $(UNIT_BUILD)/replay_jwt: $(UNIT_BUILD)/jwt.o
+$(UNIT_BUILD)/test_hosts: $(UNIT_BUILD)/hosts.o
+$(UNIT_BUILD)/test_hosts: UNIT_LIBS += -lpq
+$(UNIT_BUILD)/hosts.o: UNIT_CPPFLAGS += -I$(shell pg_config --includedir)
 
 # And of the benchmarks.
 $(UNIT_BUILD)/test_histogram: $(UNIT_BUILD)/histogram.o

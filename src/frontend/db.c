@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "conf.h"
+#include "hosts.h"
 #include "log.h"
 #include "protocol.h"
 
@@ -17,10 +18,10 @@
 
 #define RECONNECT_MIN_MS 50
 #define RECONNECT_MAX_MS 1000
-#define CONNECT_TIMEOUT_MS 10000
 #define QUEUE_TIMEOUT_MS 10000 /* a call that no connection took by then fails */
 #define ANSWER_SLACK_MS 5000   /* beyond statement_timeout, the server is gone */
 #define MAX_ATTEMPTS 4		   /* of a call that meets 40001 or 40P01 */
+#define MAX_ERROR 128		   /* bytes of an error that are compared with the last one */
 
 typedef enum DbConnState
 {
@@ -44,8 +45,10 @@ typedef struct DbConn
 	PGresult *result; /* of that call, until its synchronisation point */
 	int64_t deadline; /* of connecting, of setup, or of the call */
 	int64_t retry_at;
-	int failures; /* in a row */
-	char last_error[128];
+	int host;						/* the one that is tried or connected to */
+	int tried;						/* hosts in vain since the last pause */
+	int failures;					/* rounds through all hosts, and lost connections, in a row */
+	char (*last_errors)[MAX_ERROR]; /* by host, since the last success */
 } DbConn;
 
 struct DbLane
@@ -60,6 +63,8 @@ struct Db
 {
 	struct event_base *base;
 	const struct Conf *conf;
+	Hosts hosts;
+	int good_host; /* the last one that a connection was made to */
 	DbLane lanes[N_LANES];
 	DbNotify notify;
 	void *notify_ctx;
@@ -302,19 +307,49 @@ conn_free_events(DbConn *conn)
 	conn->read_event = conn->write_event = NULL;
 }
 
+/* The next host at once.  When all were tried, or a connection was lost, a pause first. */
+static void
+conn_schedule(DbConn *conn)
+{
+	int64_t delay;
+
+	conn->retry_at = clock_ms();
+	if (conn->state != CONN_READY && ++conn->tried < conn->db->hosts.n)
+	{
+		conn->host = (conn->host + 1) % conn->db->hosts.n;
+		return;
+	}
+	conn->tried = 0;
+	conn->failures++;
+
+	/* Doubles up to the maximum, with jitter so that many front ends do not come at once. */
+	delay = (int64_t) RECONNECT_MIN_MS << (conn->failures < 6 ? conn->failures - 1 : 5);
+	if (delay > RECONNECT_MAX_MS)
+		delay = RECONNECT_MAX_MS;
+	conn->retry_at += delay / 2 + random() % (delay / 2 + 1);
+}
+
+static void
+conn_log_failure(DbConn *conn, const char *why)
+{
+	char *last = conn->last_errors[conn->host];
+
+	if (strncmp(why, last, MAX_ERROR - 1) == 0)
+		return;
+	snprintf(last, MAX_ERROR, "%s", why);
+	log_event(LOG_LEVEL_WARN, "database connection failed", "lane", conn->lane->name, "host",
+			  conn->pg ? PQhost(conn->pg) : "", "error", why, NULL);
+}
+
 /* Closes the connection; a call in flight ends with an unknown outcome. */
 static void
 conn_fail(DbConn *conn, const char *why)
 {
 	DbCall *call = conn->call;
-	int64_t delay;
 
-	if (why && !conn->db->closing &&
-		(conn->failures == 0 || strncmp(why, conn->last_error, sizeof(conn->last_error) - 1) != 0))
-		log_event(LOG_LEVEL_WARN, "database connection failed", "lane", conn->lane->name, "error",
-				  why, NULL);
-	snprintf(conn->last_error, sizeof(conn->last_error), "%s", why ? why : "");
-	conn->failures++;
+	if (why && !conn->db->closing)
+		conn_log_failure(conn, why);
+	conn_schedule(conn);
 	conn_free_events(conn);
 	PQclear(conn->result);
 	conn->result = NULL;
@@ -322,12 +357,6 @@ conn_fail(DbConn *conn, const char *why)
 	conn->pg = NULL;
 	conn->call = NULL;
 	conn->state = CONN_DOWN;
-
-	/* Doubles up to the maximum, with jitter so that many front ends do not come at once. */
-	delay = (int64_t) RECONNECT_MIN_MS << (conn->failures < 6 ? conn->failures - 1 : 5);
-	if (delay > RECONNECT_MAX_MS)
-		delay = RECONNECT_MAX_MS;
-	conn->retry_at = clock_ms() + delay / 2 + random() % (delay / 2 + 1);
 
 	if (call)
 		call_fail_unavailable(call, true);
@@ -472,6 +501,18 @@ explain_setup_error(DbConn *conn, const PGresult *res)
 	conn_fail(conn, message);
 }
 
+static void
+conn_ready(DbConn *conn)
+{
+	if (conn->failures > 0)
+		log_event(LOG_LEVEL_INFO, "database connection established", "lane", conn->lane->name,
+				  "host", PQhost(conn->pg), NULL);
+	conn->state = CONN_READY;
+	conn->failures = conn->tried = 0;
+	memset(conn->last_errors, 0, (size_t) conn->db->hosts.n * MAX_ERROR);
+	conn->db->good_host = conn->host;
+}
+
 /* One result of the setup; false when the connection was given up. */
 static bool
 conn_setup_result(DbConn *conn, PGresult *res)
@@ -489,11 +530,7 @@ conn_setup_result(DbConn *conn, PGresult *res)
 		case PGRES_COMMAND_OK:
 			return true;
 		case PGRES_PIPELINE_SYNC:
-			if (conn->failures > 0)
-				log_event(LOG_LEVEL_INFO, "database connection established", "lane",
-						  conn->lane->name, NULL);
-			conn->state = CONN_READY;
-			conn->failures = 0;
+			conn_ready(conn);
 			return true;
 		default:
 			explain_setup_error(conn, res);
@@ -655,16 +692,35 @@ ignore_notice(void *arg, const PGresult *res)
 	(void) res;
 }
 
+/* A round through the hosts starts with the one that was good. */
+static const Host *
+conn_pick_host(DbConn *conn)
+{
+	if (conn->tried == 0)
+		conn->host = conn->db->good_host;
+	return &conn->db->hosts.list[conn->host];
+}
+
 static void
 conn_start(DbConn *conn)
 {
+	const Db *db = conn->db;
+	const Host *host = conn_pick_host(conn);
+
 	/* Later keywords win, so the connection string may set any but the name. */
-	const char *keywords[] = {"target_session_attrs", "fallback_application_name", "dbname",
-							  "client_encoding", NULL};
-	const char *values[] = {"read-write", "queen-frontend", conn->db->conf->dsn, "UTF8", NULL};
+	const char *keywords[] = {"target_session_attrs",
+							  "fallback_application_name",
+							  "dbname",
+							  "host",
+							  "hostaddr",
+							  "port",
+							  "client_encoding",
+							  NULL};
+	const char *values[] = {"read-write",  "queen-frontend", db->conf->dsn, host->name,
+							host->address, host->port,		 "UTF8",		NULL};
 
 	conn->state = CONN_CONNECTING;
-	conn->deadline = clock_ms() + CONNECT_TIMEOUT_MS;
+	conn->deadline = clock_ms() + db->hosts.timeout_ms;
 	conn->pg = PQconnectStartParams(keywords, values, 1);
 	if (conn->pg == NULL || PQstatus(conn->pg) == CONNECTION_BAD)
 	{
@@ -703,6 +759,7 @@ db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void 
 
 	db->base = base;
 	db->conf = conf;
+	hosts_read(&db->hosts, conf->dsn);
 	db->notify = notify;
 	db->notify_ctx = ctx;
 	for (int i = 0; i < N_LANES; i++)
@@ -717,6 +774,7 @@ db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void 
 		{
 			lane->conns[j].db = db;
 			lane->conns[j].lane = lane;
+			lane->conns[j].last_errors = calloc((size_t) db->hosts.n, MAX_ERROR);
 			conn_start(&lane->conns[j]);
 		}
 	}
@@ -772,6 +830,11 @@ void
 db_free(Db *db)
 {
 	for (int i = 0; i < N_LANES; i++)
+	{
+		for (int j = 0; j < db->lanes[i].n_conns; j++)
+			free(db->lanes[i].conns[j].last_errors);
 		free(db->lanes[i].conns);
+	}
+	hosts_free(&db->hosts);
 	free(db);
 }
