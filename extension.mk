@@ -9,7 +9,7 @@ SQL_PARTS = schema codec stats due queue \
 	resources messages stat_views history maintain \
 	timeline status analytics prometheus \
 	seek groups traces \
-	maintenance \
+	maintenance streams \
 	api grants
 SQL_FILES = $(SQL_PARTS:%=sql/%.sql)
 

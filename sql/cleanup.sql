@@ -34,7 +34,8 @@ BEGIN
     SELECT greatest(p.created_at, p.last_write_at, c.used_at),
            NOT held OR c.leased
            OR EXISTS (SELECT FROM queen.log_segments AS s WHERE s.partition_id = p.id)
-           OR EXISTS (SELECT FROM queen.log_dlq AS l WHERE l.partition_id = p.id),
+           OR EXISTS (SELECT FROM queen.log_dlq AS l WHERE l.partition_id = p.id)
+           OR EXISTS (SELECT FROM queen.stream_state AS t WHERE t.partition_id = p.id),
            (SELECT count(*) FROM (SELECT FROM queen.log_txns AS t
                                    WHERE t.partition_id = p.id LIMIT max_rows) AS t)
       INTO used_at, wanted, txns
@@ -63,7 +64,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queen.log_clean_up(uuid, timestamptz, interval, int) IS
-    'Deletes a partition that is older than age, was not used for as long, and has no segment, no dead letter, no live lease and fewer than max_rows sidecar rows; otherwise sets the time of the next visit. Returns the partitions deleted, 0 or 1. The caller holds the partition FOR UPDATE';
+    'Deletes a partition that is older than age, was not used for as long, and has no segment, no dead letter, no stream state, no live lease and fewer than max_rows sidecar rows; otherwise sets the time of the next visit. Returns the partitions deleted, 0 or 1. The caller holds the partition FOR UPDATE';
 
 CREATE FUNCTION queen.partition_cleanup_step(max_rows int)
 RETURNS TABLE (rows bigint, messages bigint, bytes bigint, more boolean)

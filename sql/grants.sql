@@ -54,6 +54,11 @@ GRANT EXECUTE ON FUNCTION
     queen.log_push_spooled
 TO queen_frontend;
 GRANT EXECUTE ON FUNCTION
+    queen.log_stream_query,
+    queen.log_stream_state,
+    queen.log_stream_cycle
+TO queen_frontend;
+GRANT EXECUTE ON FUNCTION
     queen.log_seek,
     queen.log_groups,
     queen.log_group,

@@ -268,6 +268,11 @@ BEGIN
                               WHERE b.partition_id = partition LIMIT max_rows - removed));
     GET DIAGNOSTICS n = ROW_COUNT;
     removed := removed + n;
+    DELETE FROM queen.stream_state AS t
+     WHERE t.ctid = ANY (ARRAY(SELECT b.ctid FROM queen.stream_state AS b
+                                WHERE b.partition_id = partition LIMIT max_rows - removed));
+    GET DIAGNOSTICS n = ROW_COUNT;
+    removed := removed + n;
     -- Does not wait for an acknowledgement in flight: the next step finds its cursor free.
     DELETE FROM queen.log_consumers AS c
      WHERE c.partition_id = partition

@@ -325,6 +325,40 @@ COMMENT ON TABLE queen.message_trace_names IS 'Names under which a trace event c
 COMMENT ON COLUMN queen.message_trace_names.tenant_id IS 'That of the trace, so that a page of a name is a range of the index';
 COMMENT ON COLUMN queen.message_trace_names.created_at IS 'That of the trace, for the same reason';
 
+CREATE TABLE queen.stream_queries (
+    id           uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    tenant_id    uuid NOT NULL,
+    name         text NOT NULL,
+    source_queue text NOT NULL,
+    sink_queue   text,
+    config_hash  text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (tenant_id, name)
+);
+
+COMMENT ON TABLE queen.stream_queries IS 'Stream queries that clients have registered; the computing is theirs';
+COMMENT ON COLUMN queen.stream_queries.source_queue IS 'By name, as the client gave it; nothing here depends on it';
+COMMENT ON COLUMN queen.stream_queries.config_hash IS 'Fingerprint of the query; state that was computed under another one is of no use';
+
+CREATE TABLE queen.stream_state (
+    query_id     uuid NOT NULL REFERENCES queen.stream_queries (id) ON DELETE CASCADE,
+    partition_id uuid NOT NULL REFERENCES queen.log_partitions (id),
+    key_hash     bytea NOT NULL,
+    key          text NOT NULL,
+    value        text NOT NULL,
+    window_end   double precision,
+    updated_at   timestamptz NOT NULL,
+    PRIMARY KEY (query_id, partition_id, key_hash)
+);
+CREATE INDEX stream_state_partition_idx ON queen.stream_state (partition_id);
+
+COMMENT ON TABLE queen.stream_state IS 'What a stream query has computed so far, per partition of its source';
+COMMENT ON COLUMN queen.stream_state.partition_id IS 'Its state keeps a partition from being cleaned up, and goes when its queue is deleted';
+COMMENT ON COLUMN queen.stream_state.key_hash IS 'xxh3_128 of the key, which may be too long for an index';
+COMMENT ON COLUMN queen.stream_state.value IS 'JSON as the client wrote it; text because jsonb refuses some valid JSON';
+COMMENT ON COLUMN queen.stream_state.window_end IS 'The number windowEnd of the value, milliseconds since 1970; NULL when it has none';
+
 -- All of it is user data: pg_dump leaves out what an extension owns unless it is registered.
 DO $$
 DECLARE
@@ -334,7 +368,8 @@ BEGIN
                                     'log_segments', 'log_txns', 'log_consumers', 'log_dlq',
                                     'consumer_groups_metadata', 'consumer_watermarks',
                                     'retention_history', 'queue_history', 'queue_history_base',
-                                    'system_state', 'message_traces', 'message_trace_names'] LOOP
+                                    'system_state', 'message_traces', 'message_trace_names',
+                                    'stream_queries', 'stream_state'] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(
             pg_catalog.format('queen.%I', relation)::regclass, '');
     END LOOP;
