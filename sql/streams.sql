@@ -1,7 +1,7 @@
 -- Streams: the records of stream queries, their state, and the cycle, which changes state, pushes
 -- results and acknowledges the source in one transaction.
 --
--- Locks of a cycle: its query FOR KEY SHARE, the partitions it pushes to, the cursor it
+-- Locks of a cycle: its query FOR KEY SHARE, the names and partitions it pushes to, the cursor it
 -- acknowledges, then an advisory lock of the query's state on its partition.
 
 CREATE FUNCTION queen.log_stream_query(tenant uuid, query_name text, source text, sink text,
@@ -145,9 +145,8 @@ BEGIN
         SELECT p.queue_id, p.last_offset INTO place
           FROM queen.log_partitions AS p WHERE p.id = partition;
         PERFORM queen.stat_ack(place.queue_id, cursor.batch_end - cursor.committed, 0, 0, 0, 0);
-        IF place.last_offset > cursor.batch_end THEN
-            PERFORM queen.stat_release(place.queue_id);
-        END IF;
+        PERFORM queen.stat_lease_done(place.queue_id, partition, consumer_group,
+                                      place.last_offset > cursor.batch_end);
         released := true;
         count := cursor.batch_end - before.committed;
     END IF;
@@ -198,9 +197,15 @@ BEGIN
 
     BEGIN
         IF cardinality(queues) > 0 THEN
+            PERFORM queen.log_provision(array_fill(tenant, ARRAY[cardinality(queues)]), queues,
+                                        partitions);
             pushed := ARRAY(
                 SELECT v FROM queen.log_push(array_fill(tenant, ARRAY[cardinality(queues)]),
                                              queues, partitions, counts, hashes, blobs, true) AS v);
+            IF EXISTS (SELECT FROM unnest(pushed) AS v WHERE v.status = 'missing') THEN
+                RAISE EXCEPTION 'a queue was deleted meanwhile'
+                    USING ERRCODE = 'serialization_failure';
+            END IF;
             IF EXISTS (SELECT FROM unnest(pushed) AS v WHERE v.status <> 'queued') THEN
                 verdict := 'again';
                 RAISE SQLSTATE 'QN001';
@@ -234,4 +239,4 @@ $$;
 COMMENT ON FUNCTION queen.log_stream_cycle(uuid, uuid, uuid, text[], text[], double precision[],
                                            text[], text[], int[], bytea[], bytea[], text, uuid,
                                            text, text, boolean) IS
-    'One cycle of a stream query on one partition of its source, all or nothing: state operations (as log_stream_write), pushes (as log_push, with wait), and the acknowledgement (as log_stream_ack; status NULL: none, and no lease is checked). The row of entry 0 says done, refused (with the reason in error) or again (a push was not possible; nothing was done); it names the queue and partition of the source. A row per push follows, unless it was refused. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED, 55P03 when lock_timeout ends';
+    'One cycle of a stream query on one partition of its source, all or nothing: state operations (as log_stream_write), pushes (as log_push, with wait; what does not exist is created), and the acknowledgement (as log_stream_ack; status NULL: none, and no lease is checked). The row of entry 0 says done, refused (with the reason in error) or again (a push was not possible; nothing was done); it names the queue and partition of the source. A row per push follows, unless it was refused. Raises 22023 for arrays of unequal length, 40001 when a queue was deleted meanwhile, 0A000 outside READ COMMITTED, 55P03 when lock_timeout ends';

@@ -103,8 +103,9 @@ SELECT * FROM pg_temp.cursors('source');
 
 -- Pushes that are not possible: nothing is done, and each one says why.
 SELECT entry, verdict, duplicates FROM pg_temp.cycle('{w7=1}', '{r4,r1}');
+-- A queue that is not there is created.
 SELECT verdict FROM queen.log_stream_cycle(pg_temp.tenant(), pg_temp.query_id('q'), pg_temp.partition_id('source', 'p'),
-    '{w7}', '{1}', '{1}', '{nowhere}', '{s}', '{1}', ARRAY[pg_temp.hashes('{a}')], ARRAY[pg_temp.segment('{a}'::text[])],
+    '{w7}', '{1}', '{1}', '{new}', '{s}', '{1}', ARRAY[pg_temp.hashes('{a}')], ARRAY[pg_temp.segment('{a}'::text[])],
     'streams.q', NULL, NULL, NULL, true);
 SELECT * FROM pg_temp.state('{w7}');
 

@@ -309,7 +309,7 @@ call_failed(Drain *drain, const DbError *error)
 	if (status == 503)
 		return;
 	if (drain->alone)
-		refuse(drain->targets.segments[0], error->message);
+		refuse(drain->targets.segments[0].target, error->message);
 	drain->alone = true;
 }
 
@@ -328,7 +328,7 @@ on_pushed(DbCall *call, PGresult *res, const DbError *error)
 		{
 			size_t segment = (size_t) pgcol_int(res, row, PUSH_ENTRY) - 1;
 
-			progress |= verdict(drain, drain->targets.segments[segment], res, row);
+			progress |= verdict(drain, drain->targets.segments[segment].target, res, row);
 		}
 		PQclear(res);
 		if (!progress)

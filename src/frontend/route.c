@@ -12,6 +12,7 @@
 #include "push.h"
 #include "reports.h"
 #include "status.h"
+#include "streams.h"
 #include "transaction.h"
 
 static const Route routes[] = {
@@ -78,6 +79,9 @@ static const Route routes[] = {
 	{"POST", "/internal/api/notify", LEVEL_ADMIN, notify_handler},
 	{"GET", "/internal/api/shared-state/stats", LEVEL_ADMIN, internal_stats_handler},
 	{"GET", "/internal/api/inter-instance/stats", LEVEL_ADMIN, internal_stats_handler},
+	{"POST", "/streams/v1/queries", LEVEL_READ_WRITE, stream_query_handler},
+	{"POST", "/streams/v1/state/get", LEVEL_READ_ONLY, stream_state_handler},
+	{"POST", "/streams/v1/cycle", LEVEL_READ_WRITE, stream_cycle_handler},
 	{"GET", "/health", LEVEL_PUBLIC, health_handler},
 	{"GET", "/status", LEVEL_READ_ONLY, status_handler},
 	{"GET", "/metrics", LEVEL_PUBLIC, metrics_handler},

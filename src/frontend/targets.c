@@ -120,7 +120,7 @@ segment_columns_end(SegmentColumns *columns)
 }
 
 static void
-add_segment(Targets *targets, PushTarget *target, const Packer *packer, size_t n,
+add_segment(Targets *targets, PushTarget *target, size_t first, size_t n, const Packer *packer,
 			SegmentColumns *columns)
 {
 	if (columns->tenants)
@@ -132,7 +132,7 @@ add_segment(Targets *targets, PushTarget *target, const Packer *packer, size_t n
 	pgarray_add(columns->blobs, packer->blob.data, packer->blob.len);
 	targets->segments = grown(targets->segments, targets->n_segments, &targets->segments_cap,
 							  sizeof(*targets->segments));
-	targets->segments[targets->n_segments++] = target;
+	targets->segments[targets->n_segments++] = (PushSegment){target, first};
 }
 
 bool
@@ -161,7 +161,7 @@ targets_pack(Targets *targets, PushTarget *target, size_t count, struct Worker *
 		}
 		if (!packer_pack(packer, target->items + first, n, raw))
 			return false;
-		add_segment(targets, target, packer, n, columns);
+		add_segment(targets, target, first, n, packer, columns);
 	}
 	return true;
 }

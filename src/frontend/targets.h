@@ -27,11 +27,17 @@ typedef struct PushTarget
 	int attempt;  /* the caller's */
 } PushTarget;
 
+typedef struct PushSegment
+{
+	PushTarget *target;
+	size_t first; /* of its messages */
+} PushSegment;
+
 typedef struct Targets
 {
 	PushTarget *list, *last; /* in the order of their first messages */
 	PushTarget *by_identity; /* the same as a hash table */
-	PushTarget **segments;	 /* of the last call: the target of each */
+	PushSegment *segments;	 /* of the last call */
 	size_t n_segments, segments_cap;
 } Targets;
 

@@ -10,12 +10,10 @@
 
 #include "ack.h"
 #include "db.h"
-#include "hash.h"
-#include "hashindex.h"
 #include "names.h"
-#include "packer.h"
 #include "pop.h"
 #include "protocol.h"
+#include "targets.h"
 #include "worker.h"
 
 #include <stdio.h>
@@ -30,15 +28,6 @@ typedef struct Result
 	size_t index; /* into pushes or acks */
 } Result;
 
-/* The messages of one partition. */
-typedef struct PushTarget
-{
-	Span queue, partition;
-	PushItem **items;
-	size_t n;
-	bool encrypt;
-} PushTarget;
-
 typedef struct Transaction
 {
 	Request *req;
@@ -51,11 +40,7 @@ typedef struct Transaction
 	PgArray leases;
 	Buf strings; /* unescaped texts; never grows beyond the body */
 
-	PushItem **items; /* what is stored: those of one target together, in request order */
-	PushTarget *targets;
-	size_t n_targets;
-	size_t *segments; /* of the call in flight: the target of each */
-	size_t n_segments;
+	Targets targets; /* what is stored */
 } Transaction;
 
 static void
@@ -71,9 +56,7 @@ on_done(Request *req, bool delivered)
 	free(t->results);
 	buf_free(&t->leases.buf);
 	buf_free(&t->strings);
-	free(t->items);
-	free(t->targets);
-	free(t->segments);
+	targets_free(&t->targets);
 	free(t);
 }
 
@@ -186,10 +169,8 @@ committed(Transaction *t, const PGresult *res)
 {
 	Worker *worker = t->req->worker;
 
-	for (size_t i = 0; i < t->n_targets; i++)
+	for (const PushTarget *target = t->targets.list; target; target = target->next)
 	{
-		const PushTarget *target = &t->targets[i];
-
 		metrics_add(&worker->metrics, METRIC_PUSH_MESSAGES, target->n);
 		pops_wake_partition(worker->pops, &t->req->tenant, target->queue, target->partition);
 		worker_wake_others(worker, &t->req->tenant, target->queue, target->partition);
@@ -207,7 +188,7 @@ encrypt_targets(Transaction *t, const PGresult *res)
 		return false;
 	for (int row = 1; row < PQntuples(res); row++)
 	{
-		PushTarget *target = &t->targets[t->segments[pgcol_int(res, row, TXN_ENTRY) - 1]];
+		PushTarget *target = t->targets.segments[pgcol_int(res, row, TXN_ENTRY) - 1].target;
 
 		if (target->encrypt)
 			return false;
@@ -248,42 +229,6 @@ on_verdict(DbCall *call, PGresult *res, const DbError *error)
 	PQclear(res);
 }
 
-/* Packs the messages of a target into as many segments as the caps make of them. */
-static bool
-add_segments(Transaction *t, DbCall *call, size_t number)
-{
-	const PushTarget *target = &t->targets[number];
-	Packer *packer = t->req->worker->packer;
-	size_t n;
-
-	for (size_t first = 0; first < target->n; first += n)
-	{
-		size_t raw = 0;
-
-		for (n = 0; first + n < target->n && n < SEGMENT_MAX_FRAMES; n++)
-		{
-			PushItem *item = target->items[first + n];
-			Frame frame;
-
-			if (target->encrypt && !push_item_seal(item, t->req->worker->crypt))
-				return false;
-			frame = push_item_frame(item);
-			if (n > 0 && raw + frame_size(&frame) > SEGMENT_MAX_RAW)
-				break;
-			raw += frame_size(&frame);
-		}
-		if (!packer_pack(packer, target->items + first, n, raw))
-			return false;
-		pgarray_add_span(&call->params[1], target->queue);
-		pgarray_add_span(&call->params[2], target->partition);
-		pgarray_add_int(&call->params[3], (int32_t) n);
-		pgarray_add(&call->params[4], packer->hashes.data, packer->hashes.len);
-		pgarray_add(&call->params[5], packer->blob.data, packer->blob.len);
-		t->segments[t->n_segments++] = number;
-	}
-	return true;
-}
-
 static void
 add_ack(DbCall *call, const AckItem *ack)
 {
@@ -298,17 +243,18 @@ add_ack(DbCall *call, const AckItem *ack)
 static void
 send_call(Transaction *t)
 {
-	static const Oid types[] = {OID_TEXT, OID_TEXT, OID_INT4, OID_BYTEA, OID_BYTEA, OID_UUID,
-								OID_TEXT, OID_UUID, OID_TEXT, OID_TEXT,	 OID_TEXT};
+	static const Oid ack_types[] = {OID_UUID, OID_TEXT, OID_UUID, OID_TEXT, OID_TEXT, OID_TEXT};
 	DbCall *call = db_call_new(CALL_TRANSACTION, on_verdict, t);
 	PgArray *leases = &call->params[12];
+	SegmentColumns columns;
 
 	db_call_uuid(call, 0, &t->req->tenant);
-	for (int i = 0; i < 11; i++)
-		db_call_array(call, 1 + i, types[i]);
-	t->n_segments = 0;
-	for (size_t i = 0; i < t->n_targets; i++)
-		if (!add_segments(t, call, i))
+	segment_columns_begin(&columns, call->params, 1);
+	for (int i = 0; i < 6; i++)
+		db_call_array(call, 6 + i, ack_types[i]);
+	t->targets.n_segments = 0;
+	for (PushTarget *target = t->targets.list; target; target = target->next)
+		if (!targets_pack(&t->targets, target, target->n, t->req->worker, &columns))
 		{
 			db_call_free(call);
 			fail(t, 503, "db_error", SPAN_LITERAL("out of memory"));
@@ -316,10 +262,11 @@ send_call(Transaction *t)
 		}
 	for (size_t i = 0; i < t->n_acks; i++)
 		add_ack(call, &t->acks[i]);
-	for (int i = 1; i < 12; i++)
+	segment_columns_end(&columns);
+	for (int i = 6; i < 12; i++)
 		pgarray_end(&call->params[i]);
 	buf_append(&leases->buf, t->leases.buf.data, t->leases.buf.len);
-	metrics_add(&t->req->worker->metrics, METRIC_PUSH_SEGMENTS, t->n_segments);
+	metrics_add(&t->req->worker->metrics, METRIC_PUSH_SEGMENTS, t->targets.n_segments);
 	db_submit(t->req->worker->db, LANE_WAIT, call);
 }
 
@@ -327,55 +274,15 @@ send_call(Transaction *t)
 static void
 gather_targets(Transaction *t)
 {
-	size_t n = t->pushes.n;
-	size_t *target_of = calloc(n + 1, sizeof(*target_of));
-	void *memory = calloc(1, hash_index_size(n + 1));
-	PushItem **next;
-	HashIndex index;
-	Buf key = {0};
-
-	t->targets = calloc(n + 1, sizeof(*t->targets));
-	t->items = calloc(n + 1, sizeof(*t->items));
-	t->segments = calloc(n + 1, sizeof(*t->segments));
-	if (!target_of || !memory || !t->targets || !t->items || !t->segments)
-		abort();
-	hash_index_init(&index, n + 1, memory);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < t->pushes.n; i++)
 	{
 		PushEntry *entry = &t->pushes.list[i];
-		int64_t first;
 
 		if (entry->leader >= 0)
 			continue;
 		push_item_mint(&entry->item);
-		buf_reset(&key);
-		buf_append(&key, entry->queue.ptr, entry->queue.len);
-		buf_append_char(&key, '\x1f');
-		buf_append(&key, entry->partition.ptr, entry->partition.len);
-		transaction_hash(key.data, key.len, entry->identity);
-		first = hash_index_add(&index, entry->identity, (uint32_t) i);
-		target_of[i] = first >= 0 ? target_of[first] : t->n_targets++;
-		t->targets[target_of[i]].queue = entry->queue;
-		t->targets[target_of[i]].partition = entry->partition;
-		t->targets[target_of[i]].n++;
+		targets_add(&t->targets, &t->req->tenant, entry->queue, entry->partition, &entry->item);
 	}
-	next = t->items;
-	for (size_t i = 0; i < t->n_targets; i++)
-	{
-		t->targets[i].items = next;
-		next += t->targets[i].n;
-		t->targets[i].n = 0;
-	}
-	for (size_t i = 0; i < n; i++)
-	{
-		PushTarget *target = &t->targets[target_of[i]];
-
-		if (t->pushes.list[i].leader < 0)
-			target->items[target->n++] = &t->pushes.list[i].item;
-	}
-	free(target_of);
-	free(memory);
-	buf_free(&key);
 }
 
 /* --- reading the body ------------------------------------------------------ */
