@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #define MAX_CONNECTIONS 16
@@ -145,6 +146,26 @@ write_transactions(void *arg)
 	return NULL;
 }
 
+static void
+fill_randomly(void *bytes, size_t len)
+{
+	for (size_t done = 0; done < len;)
+	{
+		ssize_t n = getrandom((char *) bytes + done, len - done, 0);
+
+		done += n > 0 ? (size_t) n : 0;
+	}
+}
+
+static char *
+random_bytes(int len)
+{
+	char *bytes = malloc((size_t) len);
+
+	fill_randomly(bytes, (size_t) len);
+	return bytes;
+}
+
 /* Each writer has partitions of its own, so that nobody waits. */
 static void
 open_writer(Writer *writer, int number)
@@ -157,12 +178,11 @@ open_writer(Writer *writer, int number)
 	prepare(writer->conn, "txns", "floor_txns");
 	if (!PQenterPipelineMode(writer->conn))
 		fail(writer->conn);
+	fill_randomly(writer->ids, sizeof(writer->ids));
 	for (int i = 0; i < segments; i++)
 	{
 		int at = i * COLUMNS;
 
-		for (int j = 0; j < UUID_BYTES; j++)
-			writer->ids[i][j] = (unsigned char) rand();
 		for (int j = 0; j < COLUMNS; j++)
 			writer->formats[at + j] = 1;
 		writer->values[at] = (const char *) writer->ids[i];
@@ -171,16 +191,6 @@ open_writer(Writer *writer, int number)
 		writer->values[at + 2] = (const char *) &writer->offsets[i][1];
 		writer->lengths[at + 1] = writer->lengths[at + 2] = sizeof(uint64_t);
 	}
-}
-
-static char *
-random_bytes(int len)
-{
-	char *bytes = malloc((size_t) len);
-
-	for (int i = 0; i < len; i++)
-		bytes[i] = (char) rand();
-	return bytes;
 }
 
 int
@@ -199,7 +209,6 @@ main(int argc, char **argv)
 	}
 	blob_bytes = atoi(argv[4]);
 	messages = atoi(argv[5]);
-	srand((unsigned int) time(NULL));
 	blob = random_bytes(blob_bytes);
 	hashes = random_bytes(messages * HASH_BYTES);
 	for (int i = 0; i < n; i++)

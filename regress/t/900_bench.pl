@@ -86,6 +86,26 @@ ok($report->{duplicates} >= 100, 'counted with those that came twice');
 ($code, $report) = generate(qw(--queue nobody --park 20 --seconds 0.1));
 is_deeply([ $code, $report->{errors} ], [ 0, 0 ], 'polls stay parked');
 
+# --- the floors -----------------------------------------------------------------------------
+
+$queen->sql('CREATE TABLE floor_segments (LIKE queen.log_segments INCLUDING ALL);
+    CREATE TABLE floor_txns (LIKE queen.log_txns INCLUDING ALL)');
+my $stored = 0;
+for my $connections (1, 2)
+{
+    ($code, my $printed) = run_program("$root/build/db-floor", $connections, 0.1, 3, 5000, 10);
+    my $floor = $json->decode($printed);
+    $stored += $floor->{pushed};
+    is($floor->{pushed}, 30 * $floor->{commits}, 'three segments of ten messages a commit');
+}
+is($queen->sql('SELECT sum(end_offset - base_offset + 1) FROM floor_segments WHERE length(blob) = 5000'), $stored,
+    'the database floor stores segments');
+is($queen->sql('SELECT sum(length(hashes) / 16) FROM floor_txns'), $stored, 'and hashes');
+$queen->sql('DROP TABLE floor_segments, floor_txns');
+
+($code, my $printed) = run_program("$root/build/commit-time", "$results/file", 20);
+is($json->decode($printed)->{count}, 20, 'the commit time is that of as many writes as were asked for');
+
 # --- the runner -----------------------------------------------------------------------------
 
 ($code, my $out, $err) = run_cases('push-single', 'drain');
