@@ -67,43 +67,49 @@ append_id(Buf *out, const Uuid *id)
 	buf_printf(out, "\"%.*s\"", UUID_TEXT_LEN, text);
 }
 
-/* Where a stored message's segment begins; -1 for a duplicate. */
-static long long
-base_offset(const Cycle *cycle, const PushEntry *entry, const PGresult *res)
+/* Where each stored message's segment begins, by its number; the caller frees it. */
+static long long *
+base_offsets(const Cycle *cycle, const PGresult *res)
 {
-	for (size_t i = 0; i < cycle->targets.n_segments; i++)
-	{
-		const PushSegment *segment = &cycle->targets.segments[i];
-		const PushTarget *target = segment->target;
+	const Targets *targets = &cycle->targets;
+	long long *offsets = calloc(cycle->pushes.n + 1, sizeof(*offsets));
 
-		if (!span_equals(target->queue, entry->queue) ||
-			!span_equals(target->partition, entry->partition))
-			continue;
-		if (i + 1 < cycle->targets.n_segments && segment[1].target == target &&
-			memcmp(target->items[segment[1].first]->message_id.bytes, entry->item.message_id.bytes,
-				   16) <= 0)
-			continue; /* ids ascend: it is in a later one */
-		return pgcol_int64(res, (int) i + 1, CYCLE_BASE_OFFSET);
+	if (offsets == NULL)
+		abort();
+	for (size_t i = 0; i < targets->n_segments; i++)
+	{
+		const PushSegment *segment = &targets->segments[i];
+		bool last = i + 1 == targets->n_segments || segment[1].target != segment->target;
+		size_t end = last ? segment->target->n : segment[1].first;
+
+		for (size_t j = segment->first; j < end; j++)
+		{
+			/* An item is the first member of its entry. */
+			const PushEntry *entry = (const PushEntry *) segment->target->items[j];
+
+			offsets[entry - cycle->pushes.list] = pgcol_int64(res, (int) i + 1, CYCLE_BASE_OFFSET);
+		}
 	}
-	return -1;
+	return offsets;
 }
 
 static void
-append_push(Buf *out, const Cycle *cycle, const PushEntry *entry, const PGresult *res)
+append_push(Buf *out, const Cycle *cycle, const PushEntry *entry, long long base_offset)
 {
-	bool stored = entry->leader < 0 && entry->item.status != PUSH_DUPLICATE;
+	const PushItem *item =
+		entry->leader < 0 ? &entry->item : &cycle->pushes.list[entry->leader].item;
+	bool stored = entry->leader < 0 && item->status != PUSH_DUPLICATE;
 
 	buf_append_str(out, "{\"queue\":");
 	json_write_string(out, entry->queue.ptr, entry->queue.len);
 	buf_append_str(out, ",\"partition\":");
 	json_write_string(out, entry->partition.ptr, entry->partition.len);
 	buf_append_str(out, ",\"messageId\":");
-	append_id(out, &entry->item.message_id);
+	append_id(out, &item->message_id);
 	buf_append_str(out, ",\"transactionId\":");
 	json_write_string(out, entry->item.transaction_id.ptr, entry->item.transaction_id.len);
 	if (stored)
-		buf_printf(out, ",\"status\":\"queued\",\"baseOffset\":%lld}",
-				   base_offset(cycle, entry, res));
+		buf_printf(out, ",\"status\":\"queued\",\"baseOffset\":%lld}", base_offset);
 	else
 		buf_append_str(out, ",\"status\":\"duplicate\"}");
 }
@@ -112,6 +118,7 @@ static void
 succeed(Cycle *cycle, const PGresult *res)
 {
 	Span queue = pgcol_span(res, 0, CYCLE_QUEUE);
+	long long *offsets = base_offsets(cycle, res);
 	Buf body = {0};
 
 	buf_append_str(&body, "{\"success\":true,\"query_id\":");
@@ -124,8 +131,9 @@ succeed(Cycle *cycle, const PGresult *res)
 	for (size_t i = 0; i < cycle->pushes.n; i++)
 	{
 		buf_append_str(&body, i ? "," : "");
-		append_push(&body, cycle, &cycle->pushes.list[i], res);
+		append_push(&body, cycle, &cycle->pushes.list[i], offsets[i]);
 	}
+	free(offsets);
 	buf_append_str(&body, "],\"ack_result\":");
 	if (cycle->has_ack)
 		buf_printf(&body, "{\"success\":true,\"count\":%lld,\"lease_released\":%s,\"dlq\":false}}",
@@ -384,7 +392,6 @@ parse_push(Cycle *cycle, Body *body)
 	}
 	if (body->reader.error || !push_entry_check(body, entry))
 		return false;
-	push_item_mint(&entry->item);
 	if (id.ptr && !uuid_parse(id.ptr, id.len, &entry->item.message_id))
 		return body_fail(body, "messageId", "is not a UUID");
 	entry->item.producer_sub = span_of(cycle->req->subject);
@@ -535,9 +542,10 @@ stream_cycle_handler(Request *req)
 	{
 		PushEntry *entry = &cycle->pushes.list[i];
 
-		if (entry->leader < 0)
-			targets_add(&cycle->targets, &req->tenant, entry->queue, entry->partition,
-						&entry->item);
+		if (entry->leader >= 0)
+			continue;
+		push_item_mint(&entry->item);
+		targets_add(&cycle->targets, &req->tenant, entry->queue, entry->partition, &entry->item);
 	}
 	send_call(cycle);
 }

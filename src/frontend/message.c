@@ -140,7 +140,10 @@ push_entries_link(PushEntries *entries)
 void
 push_item_mint(PushItem *item)
 {
-	uuid_v7(&item->message_id);
+	static const Uuid none;
+
+	if (memcmp(&item->message_id, &none, sizeof(none)) == 0)
+		uuid_v7(&item->message_id);
 	if (item->transaction_id.ptr == NULL)
 	{
 		uuid_format(&item->message_id, item->id_text);

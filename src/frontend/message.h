@@ -77,7 +77,10 @@ extern bool push_entry_check(Body *body, PushEntry *entry);
  */
 extern void push_entries_link(PushEntries *entries);
 
-/* Gives the message its id, which is its transaction id when it has none, and the hash of that. */
+/*
+ * Gives the message its id, unless it has one, which is its transaction id
+ * when it has none, and the hash of that.  From then on it must stay where it is.
+ */
 extern void push_item_mint(PushItem *item);
 
 /* Encrypts the payload, once; false when there is no memory. */
