@@ -148,12 +148,13 @@ for (@cases)
     for my $byte (split //, $bytes) { $connection->write($byte) or last }
     is(outcome($connection), $expected, "$name, byte by byte");
 }
-for ([ 'length', "Content-Length: 2097152\r\n", 'x' x 2097152 ],
-    [ 'chunks', "Transfer-Encoding: chunked\r\n", sprintf "%x\r\n%s\r\n0\r\n\r\n", 2097152, 'x' x 2097152 ])
+my $huge = 16_777_216;    # more than sockets hold
+for ([ 'length', "Content-Length: $huge\r\n", 'x' x $huge ],
+    [ 'chunks', "Transfer-Encoding: chunked\r\n", sprintf "%x\r\n%s\r\n0\r\n\r\n", $huge, 'x' x $huge ])
 {
     my ($name, $headers, $bytes) = @$_;
     my $connection = $web->connect;
-    $connection->write(post($headers, $bytes));
+    ok($connection->write(post($headers, $bytes)), "a body over the limit, $name: the client can send it all");
     is(outcome($connection), '413, request body too large, closed', "a body over the limit, $name: the client learns why");
 }
 
@@ -227,7 +228,7 @@ for ([ 'length', "Content-Length: 2097152\r\n", 'x' x 2097152 ],
 
 # Slow clients. The times are short, and nothing is concluded from how long something took.
 {
-    my $quick = $queen->start_frontend(args => [ qw(--header-timeout 500 --body-timeout 500 --idle-timeout 500) ]);
+    my $quick = $queen->start_frontend(args => [ qw(--header-timeout 500 --body-timeout 500 --idle-timeout 500 --max-body-bytes 1048576) ]);
     my $slowly = sub {
         my ($name, $bytes, $expected) = @_;
         my $connection = $quick->connect;
@@ -249,6 +250,12 @@ for ([ 'length', "Content-Length: 2097152\r\n", 'x' x 2097152 ],
     ok($ticks->() - $before < 10, 'which takes next to no processor time');
 
     my $connection = $quick->connect;
+    $connection->write(chunked(''));
+    my $chunk = sprintf "%x\r\n%s\r\n", 65536, 'x' x 65536;
+    1 while $connection->write($chunk);
+    is(eval { $connection->receive->{status} }, 413, 'a body without end is not read for ever');
+
+    $connection = $quick->connect;
     $connection->send('GET', '/status');
     is($connection->receive->{status}, 200, 'a connection');
     is($connection->read_all, '', 'that stays silent is closed');

@@ -61,6 +61,11 @@ isnt((curl('/health', '--cacert', $crt2))[0], 0, 'a client that does not trust t
     my ($code, $status) = curl('/status', '-o', '/dev/null', map { ("$url/status", '-o', '/dev/null') } 1 .. 5);
     is($code, 0, 'several requests on a connection');
     is((curl('/api/v1/push', '-d', 'x' x 1_000_001))[1], 413, 'a body over the limit');
+    for my $header ('Expect:', 'Transfer-Encoding: chunked')
+    {
+        my ($failed, $answer) = curl('/api/v1/push', '-H', 'Expect:', '-H', $header, '-d', 'x' x 16_000_000);
+        is("$failed $answer", '0 413', "a body far over it that is sent at once, $header");
+    }
     is((curl('/nowhere'))[1], 404, 'no such route');
 
     my $late = IPC::Run::start([ 'openssl', 's_client', '-quiet', '-connect', '127.0.0.1:' . $web->port ], '<pipe', \*IN, '>pipe', \*OUT, '2>', '/dev/null');
@@ -145,6 +150,7 @@ sub replace { my ($from, $name) = @_; QueenToken::spew("$dir/new", slurp_file($f
     is((curl('/status', '--cacert', $crt))[1], 401, 'no token');
     is((curl('/status', '--cacert', $crt, '-H', 'Authorization: Bearer ' . $secret->token({ role => 'admin' })))[1], 200, 'a token');
     is((curl('/api/v1/push', '--cacert', $crt, '-d', 'x' x 900_000))[1], 401, 'a large body that is refused');
+    is((curl('/api/v1/push', '--cacert', $crt, '-H', 'Expect:', '-d', 'x' x 16_000_000))[1], 401, 'a larger one that is sent at once');
     unlike($both->log, qr/without authentication/, 'a listener with tokens needs no warning');
 }
 

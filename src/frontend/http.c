@@ -82,6 +82,7 @@ typedef struct HttpExchange
 	bool begun;
 	bool suspended;
 	bool answered;
+	bool cut_off; /* answered past the library: the rest is thrown away */
 	bool watched;
 } HttpExchange;
 
@@ -141,28 +142,45 @@ on_connection(void *arg, struct MHD_Connection *connection, void **socket_contex
 	DL_APPEND(http->lists[HTTP_HEAD], conn);
 }
 
-/* An answer past the library, for a request that it still waits to read. */
+/* The last bytes of a connection, past the library.  Its other direction stays open. */
+static bool
+send_last(HttpConn *conn, const char *text, ssize_t len)
+{
+	ssize_t sent;
+
+	if (tls_enabled())
+	{
+		gnutls_session_t session =
+			MHD_get_connection_info(conn->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)
+				->tls_session;
+
+		sent = gnutls_record_send(session, text, (size_t) len);
+		gnutls_bye(session, GNUTLS_SHUT_WR);
+	}
+	else
+		sent = send(conn->fd, text, (size_t) len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	shutdown(conn->fd, SHUT_WR);
+	return sent == len;
+}
+
+/* An answer to a request that the library still waits to read. */
 static void
-conn_abort(HttpConn *conn, int status, const char *reason, const char *error)
+conn_abort(HttpConn *conn, int status, const char *error)
 {
 	char text[256];
 	int body_len = (int) strlen(error) + 12;
 	ssize_t len =
 		snprintf(text, sizeof(text),
-				 "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\n"
+				 "HTTP/1.1 %d %s\r\nConnection: close\r\n%sContent-Type: application/json\r\n"
 				 "Content-Length: %d\r\n\r\n{\"error\":\"%s\"}",
-				 status, reason, body_len, error);
+				 status, MHD_get_reason_phrase_for((unsigned int) status),
+				 status == 401	 ? "WWW-Authenticate: Bearer\r\n"
+				 : status == 503 ? "Retry-After: 1\r\n"
+								 : "",
+				 body_len, error);
 
-	ssize_t sent;
-
-	if (tls_enabled())
-		sent = gnutls_record_send(
-			MHD_get_connection_info(conn->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)
-				->tls_session,
-			text, (size_t) len);
-	else
-		sent = send(conn->fd, text, (size_t) len, MSG_NOSIGNAL | MSG_DONTWAIT);
-	if (sent < len)
+	metrics_count_status(&conn->http->worker->metrics, status);
+	if (!send_last(conn, text, len))
 		log_event(LOG_LEVEL_DEBUG, "could not tell a client why it is cut off", NULL);
 }
 
@@ -170,7 +188,7 @@ static void
 conn_expire(HttpConn *conn)
 {
 	if ((conn->state == HTTP_HEAD && conn->asked) || conn->state == HTTP_BODY)
-		conn_abort(conn, 408, "Request Timeout", "request took too long");
+		conn_abort(conn, 408, "request took too long");
 	shutdown(conn->fd, SHUT_RDWR); /* the library sees the end and cleans up */
 }
 
@@ -322,6 +340,32 @@ refuse_and_close(HttpExchange *x, int status, const char *text)
 	return MHD_YES;
 }
 
+/*
+ * Answers before the body is read, and lets the rest of it come, for a while:
+ * a close that meets unread bytes resets the connection, and a client that is
+ * still sending may never see the answer.
+ */
+static void
+cut_off(HttpExchange *x, int status, const char *text)
+{
+	x->cut_off = true;
+	x->conn->http->buffered -= x->buffered;
+	x->buffered = 0;
+	buf_free(&x->req.body);
+	conn_abort(x->conn, status, text);
+	conn_enter(x->conn, HTTP_WRITING, x->req.worker->conf->body_timeout_ms);
+}
+
+/* Refuses a large body.  It is on its way, unless the client waits to be asked for it. */
+static enum MHD_Result
+refuse_body(HttpExchange *x, int status, const char *text)
+{
+	if (MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Expect"))
+		return refuse_and_close(x, status, text);
+	cut_off(x, status, text);
+	return MHD_YES;
+}
+
 /* --- requests ------------------------------------------------------------ */
 
 /* The request line was read.  What is returned becomes the request's context. */
@@ -360,7 +404,7 @@ authorize(HttpExchange *x, const char *method, const GuardVerdict *verdict)
 	if (x->match == ROUTE_FOUND)
 		x->refusal = auth_check(x->req.worker->auth, &x->req, x->connection, &x->refusal_text);
 	if (x->refusal > 0 && (verdict->chunked || verdict->content_length > REFUSED_BODY_MAX))
-		return refuse_and_close(x, x->refusal, x->refusal_text);
+		return refuse_body(x, x->refusal, x->refusal_text);
 	return MHD_YES;
 }
 
@@ -383,25 +427,25 @@ begin_request(HttpExchange *x, const char *method, const char *version)
 	if (error)
 		return refuse_and_close(x, 400, error);
 	if (verdict.content_length > conf->max_body_bytes)
-		return refuse_and_close(x, 413, "request body too large");
+		return refuse_body(x, 413, "request body too large");
 	return authorize(x, method, &verdict);
 }
 
-/* Part of the body.  MHD_NO ends the connection. */
-static enum MHD_Result
+/* Part of the body. */
+static void
 take_body(Http *http, HttpExchange *x, const char *data, size_t len)
 {
 	const struct Conf *conf = http->worker->conf;
 
 	if (http->buffered + (int64_t) len > conf->max_buffered_bytes)
 	{
-		conn_abort(x->conn, 503, "Service Unavailable", "too much is being sent at once");
-		return MHD_NO;
+		cut_off(x, 503, "too much is being sent at once");
+		return;
 	}
 	if (x->req.body.len + len > (size_t) conf->max_body_bytes)
 	{
-		conn_abort(x->conn, 413, "Content Too Large", "request body too large");
-		return MHD_NO;
+		cut_off(x, 413, "request body too large");
+		return;
 	}
 	buf_append(&x->req.body, data, len);
 	x->buffered += (int64_t) len;
@@ -412,7 +456,6 @@ take_body(Http *http, HttpExchange *x, const char *data, size_t len)
 		x->progress = 0;
 		conn_enter(x->conn, HTTP_BODY, conf->body_timeout_ms);
 	}
-	return MHD_YES;
 }
 
 static void
@@ -485,11 +528,13 @@ on_request(void *arg, struct MHD_Connection *connection, const char *url, const 
 		return begin_request(x, method, version);
 	if (*upload_data_size > 0)
 	{
-		enum MHD_Result result = take_body(http, x, upload_data, *upload_data_size);
-
+		if (!x->cut_off)
+			take_body(http, x, upload_data, *upload_data_size);
 		*upload_data_size = 0;
-		return result;
+		return MHD_YES;
 	}
+	if (x->cut_off)
+		return MHD_NO; /* ends the connection */
 	if (x->answered)
 		return MHD_YES;
 	conn_enter(x->conn, HTTP_HANDLING, 0);
