@@ -1,5 +1,6 @@
-# The commands of the quick start and of README work as printed. Where a json block follows
-# a command, the answer is that, ids and times apart. Blocks without a language are not run.
+# The commands of the quick start, of README and of the HTTP reference work as printed. Where a
+# json block follows a command, the answer is that, ids apart. Blocks without a language are not
+# run. The reference has an example of every route, and the table of routes a test.
 use strict;
 use warnings;
 use FindBin;
@@ -12,7 +13,7 @@ use Test::More;
 my $json = JSON::PP->new->canonical->pretty;
 my $root = "$FindBin::Bin/../..";
 my $queen = QueenTest->new('docs');
-my $web = $queen->start_frontend;
+my $web = $queen->start_frontend(env => { FILE_BUFFER_DIR => PostgreSQL::Test::Utils::tempdir });
 $ENV{QUEEN_URL} = $web->url;
 
 sub normal
@@ -33,7 +34,7 @@ set -eo pipefail
 cd $directory
 touch functions
 . ./functions
-curl() { command curl -f "\$@"; }
+curl() { echo "\$*" | tr '\\n' ' ' >>requests; echo >>requests; command curl -f "\$@"; }
 $text
 declare -f >functions
 SCRIPT
@@ -46,6 +47,7 @@ sub check_page
 {
     my ($page) = @_;
     my $directory = PostgreSQL::Test::Utils::tempdir;
+    $web->request('DELETE', "/api/v1/resources/queues/$_->{name}") for @{ $web->get('/api/v1/resources/queues')->{json}{queues} };
     my @blocks = slurp_file("$root/$page") =~ /^```(sh|json)\n(.*?)^```$/gms;
     while (my ($language, $text) = splice @blocks, 0, 2)
     {
@@ -55,11 +57,36 @@ sub check_page
         is($status, 0, $name) or diag $output;
         is(normal($output), normal($blocks[1]), "$name, its answer") if ($blocks[0] // '') eq 'json';
     }
-    return;
+    return slurp_file("$directory/requests");
 }
 
 check_page('docs/quickstart.md');
 check_page('README.md');
+
+# The HTTP reference: an example of every route.
+{
+    my @requests = map { [ /-X (\w+)/ ? "$1" : / -d / ? 'POST' : 'GET', m{http://[^/]+([^\s?]*)} ] } split /\n/, check_page('docs/http.md');
+    my (@missing, @table);
+    for my $route (QueenTest::routes())
+    {
+        my ($method, $path, $level) = @$route;
+        my $pattern = join '[^/]+', map { quotemeta } split /:\w+/, $path, -1;
+        push @missing, "$method $path" unless grep { $_->[0] eq $method && $_->[1] =~ /^$pattern$/ } @requests;
+        push @table, "$method $path | " . lc($level) =~ s/_/-/r;
+    }
+    is(join("\n", @missing), '', 'every route has an example');
+
+    # The table of routes and their tests.
+    my @rows = slurp_file("$root/docs/compatibility.md") =~ /^\| `([A-Z]+ \/\S*)` \| (\S+) \| `(\S+)` \|$/gm;
+    my (@documented, %tests);
+    while (my ($route, $level, $test) = splice @rows, 0, 3)
+    {
+        push @documented, "$route | $level";
+        $tests{$test} = 1;
+    }
+    is(join("\n", sort @documented), join("\n", sort @table), 'the table of routes');
+    is(join(' ', grep { !-f "$root/regress/t/$_" } sort keys %tests), '', 'their tests exist');
+}
 
 # Every setting is in its table: the front end's with variable and default, the extension's
 # with default and context.

@@ -13,12 +13,13 @@ package QueenTest;
 use strict;
 use warnings;
 use Exporter 'import';
+use FindBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes 'sleep';
 
-our @EXPORT_OK = qw(wait_until raw_payloads is_error);
+our @EXPORT_OK = qw(wait_until raw_payloads is_error routes);
 
 # A server with the extension in database "postgres" and a login for front ends.
 # Options: conf (text for postgresql.conf), init (arguments of Cluster's init).
@@ -116,6 +117,16 @@ sub raw_payloads
         $start = pos $body if $depth == 3 && $token eq '"data"' && $body =~ /\G\s*:\s*/gc;
     }
     return @payloads;
+}
+
+# The routes of the front end as its table has them: [ method, path, level ].
+sub routes
+{
+    my $source = slurp_file("$FindBin::Bin/../../src/frontend/route.c");
+    my @routes;
+    push @routes, [ $1, $2, $3 ] while $source =~ /\{"([A-Z]+)", "([^"]+)",\s*LEVEL_(\w+)/g;
+    die 'the table of routes is not read' if @routes < 10;
+    return @routes;
 }
 
 # One front end process.
