@@ -131,6 +131,14 @@ answer(AckRequest *ack)
 
 /* --- one call -------------------------------------------------------------- */
 
+/* One lease has ended, however many of its messages the request names: one pop is woken. */
+static bool
+same_lease_as_before(const AckRequest *ack, const AckItem *item)
+{
+	return item > ack->items && item[-1].lease_released &&
+		   memcmp(&item[-1].partition_id, &item->partition_id, sizeof(Uuid)) == 0;
+}
+
 static void
 item_verdict(AckRequest *ack, AckItem *item, const PGresult *res, int row)
 {
@@ -147,7 +155,8 @@ item_verdict(AckRequest *ack, AckItem *item, const PGresult *res, int row)
 	item->error = error.ptr ? strndup(error.ptr, error.len) : NULL;
 	ack->undecided--;
 	metrics_add(&ack->acks->worker->metrics, METRIC_ACK_MESSAGES, item->success);
-	if (item->lease_released && pgcol_bool(res, row, ACK_MORE) && queue.ptr)
+	if (item->lease_released && pgcol_bool(res, row, ACK_MORE) && queue.ptr &&
+		!same_lease_as_before(ack, item))
 	{
 		Span partition = pgcol_span(res, row, ACK_PARTITION);
 

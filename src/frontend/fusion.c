@@ -71,6 +71,7 @@ struct Fusion
 {
 	struct Worker *worker;
 	Gather *gathers; /* hash table by key */
+	Buf key;		 /* of the one looked up last */
 	Gather *ready;
 	Gather *behind;
 	Gather *turned_away;
@@ -136,6 +137,7 @@ fusion_new(struct Worker *worker)
 void
 fusion_free(Fusion *fusion)
 {
+	buf_free(&fusion->key);
 	free(fusion);
 }
 
@@ -151,30 +153,31 @@ fusion_idle(const Fusion *fusion)
 static Gather *
 gather_find_or_create(Fusion *fusion, const Uuid *tenant, Span queue, Span partition)
 {
-	size_t len = 16 + queue.len + 1 + partition.len;
-	Gather *fresh = calloc(1, sizeof(*fresh) + len);
-	Gather *found;
+	Buf *key = &fusion->key;
+	Gather *gather;
 
-	if (fresh == NULL)
+	buf_reset(key);
+	buf_append(key, tenant->bytes, 16);
+	buf_append(key, queue.ptr, queue.len);
+	buf_append_char(key, '\x1f');
+	buf_append(key, partition.ptr, partition.len);
+	if (key->failed)
 		abort();
-	memcpy(fresh->key, tenant->bytes, 16);
-	memcpy(fresh->key + 16, queue.ptr, queue.len);
-	fresh->key[16 + queue.len] = '\x1f';
-	memcpy(fresh->key + 17 + queue.len, partition.ptr, partition.len);
-	HASH_FIND(hh, fusion->gathers, fresh->key, len, found);
-	if (found)
-	{
-		free(fresh);
-		return found;
-	}
-	fresh->key_len = len;
-	fresh->tenant = *tenant;
-	fresh->queue = (Span){fresh->key + 16, queue.len};
-	fresh->partition = (Span){fresh->key + 17 + queue.len, partition.len};
-	fresh->tail = &fresh->head;
-	fresh->encrypt = known_as_encrypted(fusion, fresh);
-	HASH_ADD_KEYPTR(hh, fusion->gathers, fresh->key, len, fresh);
-	return fresh;
+	HASH_FIND(hh, fusion->gathers, key->data, key->len, gather);
+	if (gather)
+		return gather;
+	gather = calloc(1, sizeof(*gather) + key->len);
+	if (gather == NULL)
+		abort();
+	memcpy(gather->key, key->data, key->len);
+	gather->key_len = key->len;
+	gather->tenant = *tenant;
+	gather->queue = (Span){gather->key + 16, queue.len};
+	gather->partition = (Span){gather->key + 17 + queue.len, partition.len};
+	gather->tail = &gather->head;
+	gather->encrypt = known_as_encrypted(fusion, gather);
+	HASH_ADD_KEYPTR(hh, fusion->gathers, gather->key, gather->key_len, gather);
+	return gather;
 }
 
 static void

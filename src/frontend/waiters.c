@@ -63,6 +63,7 @@ struct Waiters
 {
 	struct Worker *worker;
 	WaitPlace *places; /* hash table by key */
+	Buf key;		   /* of the one looked up last */
 	WaitQueue *queues; /* hash table by id */
 	WaitPlace *discoveries;
 	int parked;
@@ -80,6 +81,7 @@ waiters_new(struct Worker *worker)
 void
 waiters_free(Waiters *waiters)
 {
+	buf_free(&waiters->key);
 	free(waiters);
 }
 
@@ -94,28 +96,28 @@ waiters_parked(const Waiters *waiters)
 static WaitPlace *
 find_place(Waiters *waiters, const Uuid *tenant, Span queue, char kind, Span detail, bool create)
 {
-	size_t len = 16 + queue.len + 2 + detail.len;
-	WaitPlace *place = calloc(1, sizeof(*place) + len);
-	WaitPlace *found;
+	Buf *key = &waiters->key;
+	WaitPlace *place;
 
+	buf_reset(key);
+	buf_append(key, tenant->bytes, 16);
+	buf_append(key, queue.ptr, queue.len);
+	buf_append_char(key, '\x1f');
+	buf_append_char(key, kind);
+	buf_append(key, detail.ptr, detail.len);
+	if (key->failed)
+		abort();
+	HASH_FIND(hh, waiters->places, key->data, key->len, place);
+	if (place || !create)
+		return place;
+	place = calloc(1, sizeof(*place) + key->len);
 	if (place == NULL)
 		abort();
-	memcpy(place->key, tenant->bytes, 16);
-	memcpy(place->key + 16, queue.ptr, queue.len);
-	place->key[16 + queue.len] = '\x1f';
-	place->key[17 + queue.len] = kind;
-	if (detail.len > 0)
-		memcpy(place->key + 18 + queue.len, detail.ptr, detail.len);
-	HASH_FIND(hh, waiters->places, place->key, len, found);
-	if (found || !create)
-	{
-		free(place);
-		return found;
-	}
+	memcpy(place->key, key->data, key->len);
 	place->discovery = kind == 'd';
 	place->queue_len = queue.len;
-	place->key_len = len;
-	HASH_ADD_KEYPTR(hh, waiters->places, place->key, len, place);
+	place->key_len = key->len;
+	HASH_ADD_KEYPTR(hh, waiters->places, place->key, place->key_len, place);
 	if (place->discovery)
 		DL_APPEND(waiters->discoveries, place);
 	return place;
