@@ -8,6 +8,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, queen, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     segment queen.log_segments;

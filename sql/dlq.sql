@@ -106,6 +106,7 @@ RETURNS TABLE (id uuid, transaction_id text, partition_id uuid, queue text, part
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -143,6 +144,7 @@ RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     n int;
@@ -171,6 +173,7 @@ RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     n int;
@@ -194,6 +197,7 @@ RETURNS TABLE (id uuid, transaction_id text, queue text, partition text, consume
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -224,6 +228,7 @@ CREATE FUNCTION queen.log_replay(tenant uuid, letter uuid, queue text, partition
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     verdict queen.push_verdict;

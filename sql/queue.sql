@@ -15,6 +15,7 @@ CREATE FUNCTION queen.log_provision(tenants uuid[], queues text[], partitions te
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 BEGIN
     PERFORM queen.log_guard();
@@ -300,6 +301,7 @@ CREATE FUNCTION queen.log_drain_step(max_rows int) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     target uuid;

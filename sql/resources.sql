@@ -46,6 +46,7 @@ CREATE FUNCTION queen.log_queues(tenant uuid) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
     SELECT jsonb_build_object('queues', coalesce(jsonb_agg(jsonb_build_object(
                'id', q.id, 'name', q.name, 'namespace', q.namespace, 'task', q.task,
@@ -71,6 +72,7 @@ CREATE FUNCTION queen.log_queue(tenant uuid, queue text) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
     SELECT jsonb_build_object(
                'id', q.id, 'name', q.name, 'namespace', q.namespace, 'task', q.task,

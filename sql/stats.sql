@@ -49,6 +49,7 @@ CREATE FUNCTION queen.log_parked(tenants uuid[], queues text[], parked int[]) RE
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 BEGIN
     PERFORM queen.log_check_arrays(cardinality(tenants), cardinality(queues), cardinality(parked));

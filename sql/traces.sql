@@ -65,6 +65,7 @@ CREATE FUNCTION queen.log_traces(tenant uuid, partition_id uuid, transaction_id 
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
     SELECT jsonb_build_object('traces', coalesce(
                jsonb_agg(queen.trace_event(t) ORDER BY t.created_at, t.id), '[]'))
@@ -83,6 +84,7 @@ RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
     SELECT jsonb_build_object(
                'traces', coalesce(jsonb_agg(queen.trace_event(t) || jsonb_build_object(
@@ -111,6 +113,7 @@ CREATE FUNCTION queen.log_trace_names(tenant uuid, max_rows int, skip int) RETUR
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
     WITH named AS MATERIALIZED (
         SELECT n.trace_name, count(*) AS traces,

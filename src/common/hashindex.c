@@ -2,12 +2,30 @@
  * hashindex.c
  *		Finds equal 128-bit hashes among the items of one batch.
  *
- * Open addressing, at most half full.  The hashes are uniform already, so
- * their first bytes are the slot.
+ * Open addressing, at most half full.  Clients choose what is hashed, so the
+ * slot depends on a random factor: nobody can make hashes pile up.
  */
 #include "hashindex.h"
 
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/random.h>
+
+/* Odd; drawn once by each process. */
+static uint64_t
+random_factor(void)
+{
+	static _Atomic uint64_t factor;
+	uint64_t drawn = atomic_load_explicit(&factor, memory_order_relaxed);
+
+	if (drawn != 0)
+		return drawn;
+	if (getrandom(&drawn, sizeof(drawn), GRND_NONBLOCK) != sizeof(drawn))
+		drawn = (uint64_t) (uintptr_t) &drawn * UINT64_C(0x9E3779B97F4A7C15);
+	drawn |= 1;
+	atomic_store_explicit(&factor, drawn, memory_order_relaxed);
+	return drawn;
+}
 
 static size_t
 slots_for(size_t n)
@@ -29,6 +47,7 @@ void
 hash_index_init(HashIndex *index, size_t n, void *memory)
 {
 	index->mask = slots_for(n) - 1;
+	index->factor = random_factor();
 	index->hashes = memory;
 	index->slots = (uint32_t *) (index->hashes + slots_for(n));
 }
@@ -40,6 +59,7 @@ find_slot(const HashIndex *index, const uint8_t hash[16])
 	uint64_t slot;
 
 	memcpy(&slot, hash, sizeof(slot));
+	slot = (slot * index->factor) >> 32;
 	for (slot &= index->mask; index->slots[slot]; slot = (slot + 1) & index->mask)
 		if (memcmp(index->hashes[slot], hash, 16) == 0)
 			break;

@@ -11,6 +11,7 @@
 typedef struct HashIndex
 {
 	size_t mask;
+	uint64_t factor;		/* of the hashes */
 	const uint8_t **hashes; /* of the item in the slot */
 	uint32_t *slots;		/* item number + 1, 0 when free */
 } HashIndex;
