@@ -199,16 +199,19 @@ is_error($web->get('/api/v1/analytics/dlq-signatures'), 400, 'queue is required'
     like($response->{body}, qr/^queen_cluster_push_messages_total\{scope="cluster"\} 15$/m, 'messages, those of deleted queues included') or diag $response->{body};
     like($response->{body}, qr/^queen_process_push_messages_total 15$/m, 'of this process');
     like($response->{body}, qr/^queen_dlq_depth_by_queue\{queue="orders"\} 1$/m, 'dead letters');
+    like($response->{body}, qr/^queen_file_buffer_db_healthy 1$/m, 'pushes reach the database');
     like($response->{body}, qr/^queen_queue_push_messages_per_minute\{queue="quote\\"back\\\\slash"\} /m, 'labels are escaped');
     like($response->{body}, qr/^queen_queue_metrics_age_seconds\{queue="quote/m, 'with their age');
 }
 
 # Without the database the process still has something to say.
 $queen->node->stop('fast');
+wait_until(sub { $web->get('/health')->{status} == 503 }, 'the front end has noticed');
 {
     my $response = $web->get('/metrics/prometheus');
     is($response->{status}, 200, 'metrics without a database');
     like($response->{body}, qr/^queen_process_push_messages_total 15$/m, 'show the process');
+    like($response->{body}, qr/^queen_file_buffer_db_healthy 0$/m, 'and that pushes do not reach the database');
     unlike($response->{body}, qr/queen_cluster/, 'and nothing else');
     is($web->get('/api/v1/status')->{status}, 503, 'a report cannot be had');
 }

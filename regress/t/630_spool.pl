@@ -73,6 +73,8 @@ sub start_database { $node->start; wait_until(sub { $web->get('/health')->{statu
     my $reserved = $response->{json}[0]{message_id};
     is(statuses(push_to('m', 'b', 'm4')), '201 buffered', 'another');
     is(pending(), 3, 'the buffers count them');
+    my $metrics = $web->get('/metrics/prometheus')->{body};
+    like($metrics, qr/^$_$/m, 'and so do the metrics') for 'queen_file_buffer_pending 3', 'queen_maintenance_mode_enabled 1';
     is($queen->sql(q{SELECT value FROM queen.system_state WHERE key = 'maintenance_mode'}), '{"enabled": true}', 'the database knows');
     is(log_of('m'), 'a:m1', 'nothing of them is stored');
     is((raw_payloads($web->get('/api/v1/pop/queue/m?autoAck=true')->{body}))[0], '{"id":"m1"}', 'pops go on');

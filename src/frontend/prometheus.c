@@ -9,6 +9,8 @@
 
 #include "clock.h"
 #include "db.h"
+#include "maintenance.h"
+#include "spool.h"
 #include "worker.h"
 
 typedef struct Family
@@ -59,6 +61,24 @@ append_counters(Buf *out)
 }
 
 static void
+append_spool(Buf *out, Worker *worker)
+{
+	static const Family pending = {"queen_file_buffer_pending", "gauge", "Messages in the spool"};
+	static const Family failed = {"queen_file_buffer_failed", "gauge",
+								  "Messages of the spool that the database refused"};
+	static const Family healthy = {"queen_file_buffer_db_healthy", "gauge",
+								   "1 while the database takes pushes"};
+	static const Family mode = {"queen_maintenance_mode_enabled", "gauge",
+								"1 while pushes go to the spool by request"};
+	SpoolState state = spool_state();
+
+	append_family(out, &pending, "", (double) state.pending);
+	append_family(out, &failed, "", (double) state.failed);
+	append_family(out, &healthy, "", db_lane_down(worker->db, LANE_PUSH) ? 0 : 1);
+	append_family(out, &mode, "", maintenance_push() ? 1 : 0);
+}
+
+static void
 append_process(Buf *out)
 {
 	static const Family uptime = {"queen_uptime_seconds", "gauge", "Age of the process"};
@@ -95,6 +115,7 @@ on_metrics(DbCall *call, PGresult *res, const DbError *error)
 	Buf body = {0};
 
 	append_process(&body);
+	append_spool(&body, req->worker);
 	if (error == NULL && !pgcol_is_null(res, 0, 0))
 	{
 		Span text = pgcol_span(res, 0, 0);
