@@ -161,11 +161,12 @@ get('/api/v1/traces/names?limit=10&offset=0');
     my %cycle = (query_id => $query, partition_id => $source->{partitionId}, consumer_group => 'streams.totals');
     my %ack = (transactionId => $source->{messages}[-1]{transactionId}, leaseId => $source->{leaseId}, status => 'completed', count => 2);
     my @changes = (
-        state_ops => [ { type => 'upsert', key => 'w:1', value => { n => 2, windowEnd => 1778490000000 } }, { type => 'delete', key => 'w:0' } ],
+        state_ops => [ { type => 'upsert', key => 'w:1', value => { n => 2, windowEnd => 1778490000000 } }, { type => 'upsert', key => 'w:2', value => 'text' }, { type => 'delete', key => 'w:0' } ],
         push_items => [ { queue => 'shop.sums', partition => 'c-1', payload => { n => 2 } }, { queue => 'shop.sums', data => 1, transactionId => 's-1', messageId => $nobody } ]);
     post('/streams/v1/cycle', { %cycle, @changes, ack => \%ack, release_lease => $true });
     post('/streams/v1/cycle', $_) for { %cycle, @changes, ack => undef }, { %cycle, ack => \%ack }, { partition_id => $nobody };
     post('/streams/v1/state/get', { query_id => $query, partition_id => $source->{partitionId}, keys => [], key_prefix => 'w:', ripe_at_or_before => 1778490000000 });
+    post('/streams/v1/state/get', { query_id => $query, partition_id => $source->{partitionId}, keys => ['w:2'] });
     post('/streams/v1/state/get', { query_id => $nobody, partition_id => $nobody, keys => [] });
 }
 
