@@ -47,6 +47,10 @@ my $held = pop_one($ours, $path);
 %ack = map { $_ => $held->{$_} } qw(transactionId partitionId leaseId consumerGroup);
 my %trace = (partitionId => $held->{partitionId}, transactionId => $held->{transactionId}, traceNames => ['trace-of-a'], data => { text => 'trace-data-of-a' });
 is(as($ours, 'POST', '/api/v1/traces', \%trace)->{status}, 201, 'a trace');
+my %stream = (consumer_group => 'group-of-a', partition_id => $held->{partitionId}, push_items => [], ack => undef);
+$stream{query_id} = as($ours, 'POST', '/streams/v1/queries', { name => 'stream-of-a', source_queue => 'queue-of-a', config_hash => 'x' })->{json}{query_id};
+my @state = ({ type => 'upsert', key => 'key-of-a', value => 'state-of-a' });
+is(as($ours, 'POST', '/streams/v1/cycle', { %stream, state_ops => \@state })->{json}{success}, JSON::PP::true(), 'the state of a stream');
 my ($dead_id) = as($ours, 'GET', '/api/v1/dlq')->{json}{messages}[0]{id};
 
 # The requests, with the ids of the first tenant. A route that is missing here fails the test.
@@ -68,13 +72,12 @@ my %bodies = (
     '/api/v1/traces' => { %trace, traceNames => ['trace-of-b'], data => { text => 'b' } },
     '/api/v1/dlq/:id/replay' => {},
     '/api/v1/messages/:partitionId/:transactionId/retry' => {},
-    '/streams/v1/queries' => { name => 'stream-of-b', sourceQueue => 'queue-of-a', configHash => 'x' },
-    '/streams/v1/state/get' => { query_id => $dead_id, partition_id => $held->{partitionId}, keys => [] },
-    '/streams/v1/cycle' => { query_id => $dead_id, partition_id => $held->{partitionId}, consumerGroup => 'group-of-a', state_ops => [], push_items => [],
-        ack => { %ack, status => 'completed' } },
+    '/streams/v1/queries' => { name => 'stream-of-b', source_queue => 'queue-of-a', config_hash => 'x' },
+    '/streams/v1/state/get' => { %stream{qw(query_id partition_id)}, keys => [] },
+    '/streams/v1/cycle' => { %stream, state_ops => [ { %{ $state[0] }, value => 'b' }, { type => 'upsert', key => 'b', value => 'b' } ] },
     '/auth/logout' => {});
 my %global = map { $_ => 1 } qw(/metrics /metrics/prometheus /health /api/v1/analytics/system-metrics);    # of the whole process
-my @markers = map { "$_-of-a" } qw(queue partition namespace task payload id error group trace trace-data);
+my @markers = map { "$_-of-a" } qw(queue partition namespace task payload id error group trace trace-data key state);
 
 # Every row that the first tenant's data consists of.
 my $all_rows = join ' UNION ALL ', map { "SELECT '$_: ' || t::text FROM $_ t" } split /\n/,
@@ -108,13 +111,24 @@ for my $route (QueenTest::routes())
     my $after = rows();
     my @changed = grep { ($after->{$_} // 0) < $before->{$_} } sort keys %$before;
     is_deeply(\@changed, [], "$method $pattern changes nothing of the other tenant");
-    if ($method eq 'GET' && $pattern !~ m{/pop})
+    if (($method eq 'GET' && $pattern !~ m{/pop}) || $pattern eq '/streams/v1/state/get')
     {
-        my $own = as($ours, $method, $target)->{body};
+        my $own = as($ours, $method, $target, $body)->{body};
         $seen{$_}++ for grep { index($own, $_) >= 0 } @markers;
     }
 }
 is_deeply([ grep { !$seen{$_} } @markers ], [], 'its owner sees all of it');
+
+# A stream of one's own opens nothing of another tenant either.
+{
+    my $query = as($theirs, 'POST', '/streams/v1/queries', $bodies{'/streams/v1/queries'})->{json}{query_id};
+    for my $case ([ 'state' ], [ 'a batch', ack => { %ack{qw(transactionId leaseId)}, status => 'completed' } ])
+    {
+        my ($name, %more) = @$case;
+        my $answer = as($theirs, 'POST', '/streams/v1/cycle', { %stream, %more, query_id => $query, state_ops => \@state });
+        is("$answer->{status} $answer->{json}{success}", '200 0', "no cycle on the partition of another tenant: $name");
+    }
+}
 
 # Who owns the lease still holds it, and the other tenant's queue of that name is its own.
 is(as($ours, 'POST', '/api/v1/ack', { %ack, status => 'completed' })->{json}[0]{success}, JSON::PP::true(), 'the holder acknowledges');
