@@ -15,7 +15,7 @@ BEGIN
         SELECT coalesce(jsonb_agg(jsonb_build_object(
                    'queueName', s.queue, 'popCount', s.pops, 'avgLagMs', s.avg_lag,
                    'maxLagMs', s.max_lag, 'bucketMinutes', queen.log_window_json(w) -> 'bucketMinutes',
-                   'bucketTime', queen.wire_time(s.bucket))
+                   'bucketTime', queen.wire_bucket(s.bucket))
                    ORDER BY s.bucket, s.queue COLLATE "C"), '[]')
           FROM (SELECT r.bucket, r.queue, sum((r.h).pops) AS pops,
                        queen.log_average_lag(sum((r.h).pop_lag), sum((r.h).pop_messages)) AS avg_lag,
@@ -72,7 +72,7 @@ BEGIN
         SELECT jsonb_build_object(
                    'series', coalesce((
                        SELECT jsonb_agg(jsonb_build_object(
-                           'bucket', queen.wire_time(s.bucket), 'queueName', s.queue,
+                           'bucket', queen.wire_bucket(s.bucket), 'queueName', s.queue,
                            'pushRequests', s.pushes, 'pushMessages', s.pushed,
                            'popMessages', s.popped, 'popEmpty', s.empty,
                            'ackRequests', s.completed + s.failed, 'ackSuccess', s.completed,
@@ -108,7 +108,7 @@ BEGIN
     RETURN queen.log_window_json(w) || (
         SELECT jsonb_build_object(
                    'series', coalesce(jsonb_agg(jsonb_build_object(
-                       'bucket', queen.wire_time(s.bucket), 'queueName', s.queue,
+                       'bucket', queen.wire_bucket(s.bucket), 'queueName', s.queue,
                        'hostname', NULL, 'workerId', NULL, 'parkedCount', s.parked)
                        ORDER BY s.bucket, s.queue COLLATE "C"), '[]'),
                    'replicas', '[]'::jsonb)
@@ -159,7 +159,7 @@ BEGIN
     )
     SELECT jsonb_build_object(
                'series', coalesce((SELECT jsonb_agg(
-                                              jsonb_build_object('bucket', queen.wire_time(c.bucket))
+                                              jsonb_build_object('bucket', queen.wire_bucket(c.bucket))
                                               || c.counters ORDER BY c.bucket)
                                      FROM counted AS c WHERE c.by_bucket), '[]'),
                'totals', (SELECT c.counters FROM counted AS c WHERE c.whole))
@@ -207,7 +207,7 @@ BEGIN
                    'pointCount', (SELECT count(*) FROM sums AS s WHERE s.by_bucket),
                    'timeSeries', coalesce((
                        SELECT jsonb_agg(jsonb_build_object(
-                           'timestamp', queen.wire_time(s.bucket), 'pushMessages', s.pushed,
+                           'timestamp', queen.wire_bucket(s.bucket), 'pushMessages', s.pushed,
                            'popMessages', s.popped, 'ackMessages', s.completed + s.failed,
                            'pushRequests', s.pushes, 'popRequests', s.pops,
                            'ackRequests', s.completed + s.failed,
@@ -289,7 +289,7 @@ BEGIN
                            'ackMessages', coalesce(t.completed, 0), 'dlqMessages', coalesce(t.letters, 0)),
                        'series', coalesce((
                            SELECT jsonb_agg(jsonb_build_object(
-                                      'bucket', queen.wire_time(s.bucket), 'pushMessages', s.pushed,
+                                      'bucket', queen.wire_bucket(s.bucket), 'pushMessages', s.pushed,
                                       'popMessages', s.popped, 'ackMessages', s.completed)
                                       ORDER BY s.bucket)
                              FROM sums AS s WHERE s.by_bucket AND s.name = g.name), '[]'),

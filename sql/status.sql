@@ -31,7 +31,7 @@ BEGIN
          GROUP BY r.bucket
     )
     SELECT jsonb_agg(jsonb_build_object(
-               'timestamp', queen.wire_time(b.bucket),
+               'timestamp', queen.wire_bucket(b.bucket),
                'ingested', coalesce(s.ingested, 0), 'processed', coalesce(s.processed, 0),
                'popMessages', coalesce(s.popped, 0),
                'ingestedPerSecond', coalesce(queen.log_rate(s.ingested, w), 0),
@@ -199,7 +199,7 @@ BEGIN
     RETURN (
         SELECT jsonb_build_object(
                    'dataPoints', jsonb_agg(jsonb_build_object(
-                       'timestamp', queen.wire_time(b.bucket), 'messages', coalesce(s.n, 0))
+                       'timestamp', queen.wire_bucket(b.bucket), 'messages', coalesce(s.n, 0))
                        ORDER BY b.bucket),
                    'interval', step, 'from', queen.wire_time(w.since),
                    'to', queen.wire_time(w.until))

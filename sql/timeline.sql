@@ -61,6 +61,13 @@ END;
 COMMENT ON FUNCTION queen.log_bucket(queen.log_window, timestamptz) IS
     'Start of the bucket that holds a time';
 
+CREATE FUNCTION queen.wire_bucket(bucket timestamptz) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT pg_catalog.to_char(bucket AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+END;
+COMMENT ON FUNCTION queen.wire_bucket(timestamptz) IS 'A bucket as answers show it: in whole seconds';
+
 CREATE FUNCTION queen.log_buckets(w queen.log_window) RETURNS SETOF timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC

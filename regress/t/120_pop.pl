@@ -265,9 +265,13 @@ is_error($web->get("/api/v1/pop/queue/$_->[0]"), 400, $_->[1], $_->[0])
     [ '%ff', 'queue is not valid UTF-8' ], [ '%c0%ae', 'queue is not valid UTF-8' ], [ '%ed%a0%80', 'queue is not valid UTF-8' ],
     [ '%00', 'queue holds a control character' ], [ 'a%7f', 'queue holds a control character' ],
     [ 'q/partition/%0a', 'partition holds a control character' ], [ 'q/partition/%ff', 'partition is not valid UTF-8' ],
-    [ '%', 'bad percent-encoding in the path' ], [ '%4', 'bad percent-encoding in the path' ],
-    [ '%zz', 'bad percent-encoding in the path' ], [ 'q?batch=%', 'bad percent-encoding in the query' ],
+    [ 'q?batch=%', 'bad percent-encoding in the query' ],
     [ '%C3%A9' x 256, 'queue is longer than 255 characters' ]);
+
+# Clients send names as they are: a percent sign that begins no escape is part of one.
+$web->push({ queue => '50%', partition => '%zz', payload => 1 }, { queue => '%4', payload => 2 });
+is($web->get('/api/v1/pop/queue/50%/partition/%zz?autoAck=true')->{json}{messages}[0]{data}, 1, 'a percent sign in a name');
+is($web->get('/api/v1/pop/queue/%4?autoAck=true')->{json}{messages}[0]{data}, 2, 'and half an escape');
 
 # A client that asks for the headers only must not get a lease.
 {

@@ -129,7 +129,7 @@ is_deeply($web->get(path('nobody'))->{json}, {}, 'an unknown group');
 
     my $refused = sub { my ($body, $error) = @_; is_error(seek_to('g', 'shop.orders', $body), 400, $error, "refused: $body"); };
     $refused->($_, 'toEnd, beginning or timestamp is required, and only one')
-      for '', '{}', '{"toEnd":false,"timestamp":null}', '{"toEnd":true,"beginning":true}', '{"toEnd":true,"timestamp":"2026-01-01"}';
+      for '', '{}', '{"toEnd":false,"timestamp":null}', '{"toEnd":true,"beginning":true}', '{"beginning":true,"timestamp":"2026-01-01"}';
     $refused->('{"timestamp":"yesterday"}', 'timestamp is not an ISO 8601 time');
     $refused->('{"timestamp":5}', 'timestamp must be a string');
     $refused->('{"timestamp":""}', 'timestamp is not an ISO 8601 time');

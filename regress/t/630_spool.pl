@@ -80,6 +80,11 @@ sub start_database { $node->start; wait_until(sub { $web->get('/health')->{statu
     is((raw_payloads($web->get('/api/v1/pop/queue/m?autoAck=true')->{body}))[0], '{"id":"m1"}', 'pops go on');
     is(scalar(my @files = files()), 1, 'they are in a file');
     is(sprintf('%04o', (stat "$dir/" . (files())[0])[2] & 07777), '0600', 'which nobody else can read');
+    for my $path ('/api/v1/dlq/00000000-0000-4000-8000-000000000000/replay', '/api/v1/messages/00000000-0000-4000-8000-000000000000/x/retry')
+    {
+        my $refused = $web->post($path, {});
+        is("$refused->{status} $refused->{json}{result}", '503 maintenance', 'a dead letter stays where it is');
+    }
     is(maintenance($false)->{json}{maintenanceMode}, $false, 'it is over');
     wait_stored('after maintenance');
     is(log_of('m'), 'a:m1 a:m2 a:m3 b:m4', 'all is stored, once, in order');

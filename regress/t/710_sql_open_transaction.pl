@@ -37,7 +37,7 @@ my $session = $queen->node->background_psql('postgres');
 $session->query_safe(q{BEGIN; SELECT queen.push_many('q', '{1,2,3}', '{p0,p1,p2}', '{sql0-1,sql1-1,sql2-1}')});
 my $began = time;
 my $load = QueenHistory::start($queen, queue => 'q', ports => [ $web->port ], producers => 64, partitions => $partitions,
-    batch => 2, repeat => 3, seconds => 35, seed => 7);
+    batch => 2, repeat => 3, seconds => 66, seed => 7);
 $session->query_safe(q{SELECT queen.push('q', '4', 'p0', 'sql0-2'); SELECT queen.push('newborn', '1', 'p', 'n1'); SELECT queen.push('q', '1', 'born', 'born-1')});
 
 $session->query_safe("SELECT queen.renew('$_->{leaseId}')") for @leased[ 0 .. 2 ];
@@ -60,7 +60,7 @@ wait_until(sub { $patient->get('/metrics')->{json}{queen}{pushRequests} == @push
 my $round = 0;
 my @failed;
 my $slowest = 0;
-while (time - $began < 31)
+while (time - $began < 61)
 {
     my $before = offsets();
     $round++;

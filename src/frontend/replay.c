@@ -10,6 +10,7 @@
 #include "admin.h"
 
 #include "body.h"
+#include "maintenance.h"
 #include "names.h"
 #include "packer.h"
 #include "pop.h"
@@ -84,6 +85,17 @@ reply_gone(Replay *replay)
 	append_member(&body, "message", SPAN_LITERAL("there is no such dead letter"));
 	buf_append_char(&body, '}');
 	http_reply(req, 404, &body);
+}
+
+/* What is spooled comes first. */
+static void
+reply_maintenance(Replay *replay)
+{
+	Buf body = {0};
+
+	buf_append_str(&body, "{\"success\":false,\"result\":\"maintenance\",\"dlqRowRemoved\":false,"
+						  "\"error\":\"pushes are under maintenance\"}");
+	http_reply(replay->req, 503, &body);
 }
 
 /* "removed": whether the letter is known to be where it was. */
@@ -296,6 +308,11 @@ replay_handler(Request *req)
 	Body body;
 
 	replay->by_letter = true;
+	if (maintenance_push())
+	{
+		reply_maintenance(replay);
+		return;
+	}
 	if (!parse_destination(replay, &body))
 	{
 		body_refuse(&body, req);
@@ -319,6 +336,11 @@ retry_handler(Request *req)
 	Uuid partition_id;
 	DbCall *call;
 
+	if (maintenance_push())
+	{
+		reply_maintenance(replay);
+		return;
+	}
 	if (!uuid_parse(req->params[0].ptr, req->params[0].len, &partition_id) ||
 		transaction_id_check(req->params[1]) != NULL)
 	{

@@ -189,7 +189,11 @@ read_seek(Sweep *sweep, Body *body)
 static bool
 choose_target(Sweep *sweep, Body *body)
 {
-	int given = sweep->to_end + sweep->to_beginning + (sweep->timestamp.ptr != NULL);
+	int given;
+
+	if (sweep->to_end)
+		sweep->timestamp.ptr = NULL; /* it says where */
+	given = sweep->to_end + sweep->to_beginning + (sweep->timestamp.ptr != NULL);
 
 	if (given == 0 && sweep->partition.ptr != NULL)
 		sweep->to_end = true;

@@ -8,9 +8,13 @@
 
 #include <stdlib.h>
 
-/* Decodes up to a byte in "stop"; returns where it stopped, or NULL at a bad escape. */
+/*
+ * Decodes up to a byte in "stop"; returns where it stopped, or NULL at a bad
+ * escape.  In a path, which clients send with names as they are, a percent
+ * sign that begins no escape stands for itself.
+ */
 static const char *
-decode(const char *raw, const char *stop, bool plus_is_space, char **out, Span *span)
+decode(const char *raw, const char *stop, bool in_query, char **out, Span *span)
 {
 	char *dst = *out;
 
@@ -22,14 +26,14 @@ decode(const char *raw, const char *stop, bool plus_is_space, char **out, Span *
 			int high = hex_digit(raw[1]);
 			int low = high < 0 ? -1 : hex_digit(raw[2]);
 
-			if (low < 0)
+			if (low < 0 && in_query)
 				return NULL;
-			*dst++ = (char) (high << 4 | low);
-			raw += 3;
+			*dst++ = low < 0 ? '%' : (char) (high << 4 | low);
+			raw += low < 0 ? 1 : 3;
 		}
 		else
 		{
-			*dst++ = *raw == '+' && plus_is_space ? ' ' : *raw;
+			*dst++ = *raw == '+' && in_query ? ' ' : *raw;
 			raw++;
 		}
 	}
@@ -102,8 +106,6 @@ target_parse(Target *target, const char *raw)
 		if (target->n_segments == TARGET_MAX_SEGMENTS)
 			return "too many path segments";
 		raw = decode(raw + 1, "/?#", false, &out, &target->segments[target->n_segments++]);
-		if (raw == NULL)
-			return "bad percent-encoding in the path";
 	}
 	if (*raw == '?')
 		return parse_args(target, raw + 1, &out);
