@@ -22,6 +22,7 @@
 #include <utlist.h>
 
 #define ITEMS_MAX 100000
+#define SLOW_CALL_MS 100
 #define BUNDLE_MAX_REQUESTS 64
 #define BUNDLE_MAX_ITEMS 10000 /* checked before the last request is added */
 
@@ -44,12 +45,15 @@ struct Acks
 	struct Worker *worker;
 	AckRequest *queue;
 	AckRequest *turned_away;
+	int n_flying;	   /* requests in calls of the read lane */
+	int64_t last_sent; /* to that lane, monotonic milliseconds */
 };
 
 /* One log_ack call: whose entries it holds, in order. */
 typedef struct AckBundle
 {
 	Acks *acks;
+	DbLaneId lane;
 	int n;
 	AckRequest *members[BUNDLE_MAX_REQUESTS];
 } AckBundle;
@@ -186,6 +190,8 @@ on_acked(DbCall *call, PGresult *res, const DbError *error)
 	AckBundle *bundle = call->ctx;
 	int row = 0;
 
+	if (bundle->lane == LANE_READ)
+		bundle->acks->n_flying -= bundle->n;
 	if (error)
 		metrics_add(&bundle->acks->worker->metrics, METRIC_DB_ERRORS, 1);
 	for (int i = 0; i < bundle->n; i++)
@@ -274,6 +280,12 @@ send_bundle(Acks *acks, AckRequest **list, DbLaneId lane, int max)
 	for (int i = 0; i < 8; i++)
 		pgarray_end(&call->params[i]);
 	db_call_bool(call, 8, lane == LANE_WAIT);
+	bundle->lane = lane;
+	if (lane == LANE_READ)
+	{
+		acks->n_flying += bundle->n;
+		acks->last_sent = clock_ms();
+	}
 	db_submit(acks->worker->db, lane, call);
 }
 
@@ -306,12 +318,24 @@ acks_tick(Acks *acks)
 	}
 }
 
+/* As for pushes: beside a call in flight, what waits goes out when it is at least as much. */
+static bool
+worth_a_call(const Acks *acks)
+{
+	const AckRequest *ack = acks->queue;
+	int n = 0;
+
+	for (; ack && n < acks->n_flying; ack = ack->next)
+		n++;
+	return n == acks->n_flying || clock_ms() - acks->last_sent > SLOW_CALL_MS;
+}
+
 void
 acks_dispatch(Acks *acks)
 {
 	Db *db = acks->worker->db;
 
-	while (acks->queue && db_lane_free(db, LANE_READ))
+	while (acks->queue && db_lane_free(db, LANE_READ) && worth_a_call(acks))
 		send_bundle(acks, &acks->queue, LANE_READ, BUNDLE_MAX_REQUESTS);
 	/* A place to wait for everybody is not to be had: the others try again at the next tick. */
 	while (acks->turned_away && db_lane_spare(db, LANE_WAIT))
