@@ -29,6 +29,7 @@ sub make_due
     my ($partition, $messages) = @_;
     $queen->sql(<<SQL);
 SET client_min_messages = warning;
+SET statement_timeout = 0;
 SELECT count(*) FROM generate_series(1, $messages) AS i, LATERAL test.push('q', '$partition', '$partition' || i || random()) AS v;
 SELECT test.age('q', '$partition', interval '1 hour');
 SQL
