@@ -128,7 +128,9 @@ reply_modes(Request *req, bool changed)
 				   json_bool(spool_available() && state.healthy));
 		if (changed)
 			buf_printf(&body, "\"message\":\"%s\"}",
-					   push ? "pushes go to the spool" : "the spool is being stored");
+					   push			   ? "pushes go to the spool"
+					   : state.pending ? "the spool is being stored"
+									   : "pushes are stored at once");
 		else
 		{
 			append_buffer_stats(&body, req, &state);

@@ -23,7 +23,7 @@ typedef struct Family
 static void
 append_family(Buf *out, const Family *family, const char *labels, double value)
 {
-	buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s%s %.17g\n", family->name, family->help,
+	buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s%s %.12g\n", family->name, family->help,
 			   family->name, family->kind, family->name, labels, value);
 }
 
