@@ -19,7 +19,7 @@ BEGIN
         RETURN;
     END IF;
     FOR attempt IN 1..2 LOOP
-        SELECT queen.log_subscription_start(m) INTO since
+        SELECT queen.log_subscription_start(m, NULL) INTO since
           FROM queen.consumer_groups_metadata m
          WHERE m.tenant_id = tenant AND m.consumer_group = consumer_group
            AND m.queue_id IS NULL AND m.namespace = namespace AND m.task = task;

@@ -238,6 +238,10 @@ BEGIN
         IF metadata THEN
             DELETE FROM queen.consumer_groups_metadata m
              WHERE m.queue_id = queue_id AND m.consumer_group = consumer_group;
+        ELSE
+            UPDATE queen.consumer_groups_metadata m
+               SET existing_from = NULL
+             WHERE m.queue_id = queue_id AND m.consumer_group = consumer_group;
         END IF;
     END IF;
     SELECT f.forgotten, f.last INTO deleted, last

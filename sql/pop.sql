@@ -135,6 +135,12 @@ END;
 COMMENT ON FUNCTION queen.log_contact_key(uuid, text) IS
     'Advisory lock of the first contact of one group with one partition';
 
+-- What a subscription costs does not depend on how many partitions the queue has: a group gets its
+-- cursors where it first claims something. Where it starts is known by stamps, except where some
+-- stamps are of messages that have arrived and others of messages on their way. A message on its
+-- way is stamped after the oldest writer began, so cursors are set on the partitions that hold
+-- something stamped since, and on others everything stamped since comes after the subscription.
+--
 -- Queue mode never skips a backlog, whatever the request says.
 CREATE FUNCTION queen.log_subscribe(req queen.log_pop_request, named text) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -143,6 +149,7 @@ DECLARE
                        OR (req.start_at IS NULL AND req.mode IS DISTINCT FROM 'new');
     since   timestamptz := CASE WHEN whole THEN 'epoch'
                                 ELSE coalesce(req.start_at, clock_timestamp()) END;
+    oldest  timestamptz;
 BEGIN
     PERFORM FROM queen.consumer_groups_metadata m
       WHERE m.queue_id = req.queue_id AND m.consumer_group = req.consumer_group
@@ -159,29 +166,32 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    IF named = '' THEN
+        oldest := queen.log_oldest_writer();
+    END IF;
     INSERT INTO queen.consumer_groups_metadata
            (tenant_id, consumer_group, queue_id, partition_name, subscription_mode,
-            subscription_timestamp)
+            subscription_timestamp, existing_from)
     VALUES (req.tenant_id, req.consumer_group, req.queue_id, named,
             CASE WHEN whole THEN 'all' WHEN req.start_at IS NULL THEN 'new' ELSE 'timestamp' END,
-            since)
+            since,
+            CASE WHEN named <> '' THEN NULL WHEN whole THEN '-infinity'
+                 ELSE least(since, oldest) END)
     ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN true;                    -- another session was faster, and has seeded
-    END IF;
-    IF named <> '' THEN
-        RETURN true;                    -- there is nothing to seed yet
+    IF NOT FOUND OR named <> '' OR since <= oldest THEN
+        RETURN true;                    -- or another session was faster
     END IF;
 
-    -- A conflict with a cursor that another session has changed would wait for its transaction.
+    -- last_write_at is at most a second older than the newest stamp. A conflict with a cursor that
+    -- another session has changed would wait for its transaction.
     INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
     SELECT p.id, req.consumer_group,
-           CASE WHEN whole THEN p.log_start - 1
-                WHEN req.start_at IS NULL THEN p.last_offset
+           CASE WHEN req.start_at IS NULL THEN p.last_offset
                 ELSE queen.log_offset_before(p.id, p.log_start, p.last_offset, since) END
       FROM (SELECT id, log_start, last_offset
               FROM queen.log_partitions
-             WHERE queue_id = req.queue_id
+             WHERE queue_id = req.queue_id AND last_write_at >= oldest - interval '1 second'
+               AND last_created_at >= oldest AND last_offset >= 0
              ORDER BY id
                FOR KEY SHARE SKIP LOCKED) p
      WHERE NOT EXISTS (SELECT FROM queen.log_consumers c
@@ -191,43 +201,44 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queen.log_subscribe(queen.log_pop_request, text) IS
-    'First contact of a group with a queue (named is empty): stores the durable subscription and seeds a cursor on every partition that exists. Or its first look for the partition of that name, which does not exist: stores where the group starts on it. False when another session is at it';
+    'First contact of a group with a queue (named is empty): stores the durable subscription, and cursors where stamps alone do not say what came before it. Or its first look for the partition of that name, which does not exist: stores where the group starts on it. False when another session is at it';
 
 -- What came to a partition that did not exist when the group looked for it is new, whatever its
 -- stamp. And when a subscription to what is new is ahead of the clock, that stepped back, and
 -- stamps after the subscription are less than it. Rather deliver too much than skip something.
-CREATE FUNCTION queen.log_subscription_start(m queen.consumer_groups_metadata) RETURNS timestamptz
+CREATE FUNCTION queen.log_subscription_start(m queen.consumer_groups_metadata,
+                                             created_at timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT CASE WHEN m.subscription_mode = 'new'
-                     AND (m.partition_name <> ''
-                          OR m.subscription_timestamp > pg_catalog.clock_timestamp())
-                THEN '-infinity' ELSE m.subscription_timestamp END;
+                     AND (m.partition_name <> '' OR s.start > pg_catalog.clock_timestamp())
+                THEN '-infinity' ELSE s.start END
+      FROM (SELECT CASE WHEN m.existing_from IS NOT NULL AND m.created_at > log_subscription_start.created_at
+                        THEN m.existing_from ELSE m.subscription_timestamp END AS start) AS s;
 END;
-COMMENT ON FUNCTION queen.log_subscription_start(queen.consumer_groups_metadata) IS
-    'A group starts at the first segment stamped at or after this on partitions that it has not met';
+COMMENT ON FUNCTION queen.log_subscription_start(queen.consumer_groups_metadata, timestamptz) IS
+    'A group starts at the first segment stamped at or after this on a partition of that age that it has not met';
 
--- A partition that the group has not met: created after the subscription, or popped by name.
+-- A partition that the group has not met.
 CREATE FUNCTION queen.log_first_contact(req queen.log_pop_request, wanted uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    since   timestamptz;
+    m       queen.consumer_groups_metadata;
     met     uuid[];
 BEGIN
-    -- Held exclusively by a session that seeds all cursors of the group.
+    -- Held exclusively by a session that subscribes, or that deletes the group.
     IF NOT pg_try_advisory_xact_lock_shared(
                queen.log_subscription_key(req.queue_id, req.consumer_group)) THEN
         RETURN '{}';
     END IF;
     IF req.consumer_group <> '__QUEUE_MODE__' THEN
-        SELECT queen.log_subscription_start(m) INTO since
-          FROM queen.consumer_groups_metadata m
-         WHERE m.queue_id = req.queue_id AND m.consumer_group = req.consumer_group
-           AND m.partition_name IN ('', (SELECT p.name FROM queen.log_partitions p
+        SELECT * INTO m
+          FROM queen.consumer_groups_metadata s
+         WHERE s.queue_id = req.queue_id AND s.consumer_group = req.consumer_group
+           AND s.partition_name IN ('', (SELECT p.name FROM queen.log_partitions p
                                           WHERE p.id = req.partition_id))
-         ORDER BY m.partition_name
+         ORDER BY s.partition_name
          LIMIT 1;
-        since := coalesce(since, req.start_at);
     END IF;
 
     WITH strange AS MATERIALIZED (
@@ -238,14 +249,17 @@ BEGIN
     ), added AS (
         INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
         SELECT p.id, req.consumer_group,
-               CASE WHEN since IS NOT NULL
-                        THEN queen.log_offset_before(p.id, p.log_start, p.last_offset, since)
-                    WHEN req.mode = 'new' AND req.consumer_group <> '__QUEUE_MODE__'
-                        THEN p.last_offset
+               CASE WHEN req.consumer_group = '__QUEUE_MODE__' OR p.since <= 'epoch'
+                        THEN p.log_start - 1
+                    WHEN p.since IS NOT NULL
+                        THEN queen.log_offset_before(p.id, p.log_start, p.last_offset, p.since)
+                    WHEN req.mode = 'new' THEN p.last_offset
                     ELSE -1 END
           FROM strange
          CROSS JOIN LATERAL (
-               SELECT q.id, q.log_start, q.last_offset
+               SELECT q.id, q.log_start, q.last_offset,
+                      CASE WHEN m.queue_id IS NULL THEN req.start_at
+                           ELSE queen.log_subscription_start(m, q.created_at) END AS since
                  FROM queen.log_partitions q
                 WHERE q.id = strange.id
                   AND pg_try_advisory_xact_lock(queen.log_contact_key(q.id, req.consumer_group))
@@ -365,21 +379,30 @@ COMMENT ON FUNCTION queen.log_pop_retry_at(queen.log_pop_request) IS
     'For a pop that found nothing: when the first lease ends, the first deferred segment matures or a held row may be free; NULL when nothing is pending';
 
 -- A page ends where the time of the last write changes, so that this alone says where to go on.
+-- Cursors are not looked for where there never was a message, and where there is no cursor and
+-- nothing has come since the group subscribed, it has nothing to get.
 CREATE FUNCTION queen.log_walk(req queen.log_pop_request, after timestamptz, max_rows int)
 RETURNS TABLE (partition_id uuid, written timestamptz, until timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     instant timestamptz := clock_timestamp();
     before  timestamptz;
+    m       queen.consumer_groups_metadata;
 BEGIN
     SELECT p.last_write_at INTO before
       FROM queen.log_partitions p
      WHERE p.queue_id = req.queue_id AND p.last_write_at > after
      ORDER BY p.queue_id, p.last_write_at
      LIMIT 1 OFFSET max_rows - 1;
+    SELECT * INTO m
+      FROM queen.consumer_groups_metadata s
+     WHERE s.queue_id = req.queue_id AND s.consumer_group = req.consumer_group
+       AND s.partition_name = '' AND s.existing_from <= instant;
     RETURN QUERY
     SELECT p.id, p.last_write_at,
-           CASE WHEN p.last_offset <= coalesce(c.committed, -1) THEN NULL
+           CASE WHEN p.last_offset <= coalesce(c.committed, -1)
+                     OR (c.committed IS NULL AND p.created_at < m.created_at
+                         AND p.last_created_at < m.existing_from) THEN NULL
                 WHEN NOT queen.log_lease_free(c.worker_id, c.lease_expires_at, instant)
                     THEN c.lease_expires_at
                 ELSE greatest(
@@ -388,8 +411,11 @@ BEGIN
                        FROM queen.log_head(p.id, coalesce(c.committed, -1) + 1) h
                       WHERE req.delay > interval '0')) END
       FROM queen.log_partitions p
-      LEFT JOIN queen.log_consumers c
-        ON c.partition_id = p.id AND c.consumer_group = req.consumer_group
+      LEFT JOIN LATERAL (SELECT k.committed, k.worker_id, k.lease_expires_at
+                           FROM queen.log_consumers k
+                          WHERE p.last_offset >= 0 AND k.partition_id = p.id
+                            AND k.consumer_group = req.consumer_group
+                         OFFSET 0) c ON true
      WHERE p.queue_id = req.queue_id AND p.last_write_at > after
        AND (before IS NULL OR p.last_write_at <= before)
      ORDER BY p.queue_id, p.last_write_at;

@@ -36,16 +36,20 @@ BEGIN ATOMIC
                   FROM queen.log_consumers AS c
                  WHERE c.partition_id = p.id),
                (SELECT pg_catalog.min(queen.log_offset_before(p.id, p.log_start, p.last_offset,
-                                                              queen.log_subscription_start(m)))
+                                                              queen.log_subscription_start(
+                                                                  m, p.created_at)))
                   FROM queen.log_subscriptions(p) AS m
                  WHERE NOT EXISTS (SELECT
                                      FROM queen.log_consumers AS c
                                     WHERE c.partition_id = p.id
                                       AND c.consumer_group = m.consumer_group))), -1)
-     WHERE EXISTS (SELECT FROM queen.log_consumers AS c WHERE c.partition_id = p.id);
+     WHERE EXISTS (SELECT FROM queen.log_consumers AS c WHERE c.partition_id = p.id)
+        OR EXISTS (SELECT
+                     FROM queen.log_subscriptions(p) AS m
+                    WHERE m.existing_from IS NOT NULL AND p.created_at < m.created_at);
 END;
 COMMENT ON FUNCTION queen.log_completed(queen.log_partitions) IS
-    'Offset up to which every consumer group is done with the partition; NULL when it has no cursor';
+    'Offset up to which every consumer group is done with the partition; NULL when it has no cursor, and no group subscribed to the queue when it existed';
 
 CREATE FUNCTION queen.log_retain(partition uuid, instant timestamptz, max_rows int,
                                  OUT rows bigint, OUT messages bigint, OUT bytes bigint)

@@ -197,6 +197,7 @@ CREATE TABLE queen.consumer_groups_metadata (
     task                   text NOT NULL DEFAULT '',
     subscription_mode      text NOT NULL,
     subscription_timestamp timestamptz NOT NULL,
+    existing_from          timestamptz,
     created_at             timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (tenant_id, consumer_group, queue_id, partition_name)
 );
@@ -213,6 +214,7 @@ COMMENT ON COLUMN queen.consumer_groups_metadata.queue_id IS 'NULL only for a su
 COMMENT ON COLUMN queen.consumer_groups_metadata.partition_name IS 'Empty: the whole queue; else a partition that the group looked for by name before it existed';
 COMMENT ON COLUMN queen.consumer_groups_metadata.subscription_mode IS 'all, new or timestamp';
 COMMENT ON COLUMN queen.consumer_groups_metadata.subscription_timestamp IS 'Start: the epoch for all, the registration time for new';
+COMMENT ON COLUMN queen.consumer_groups_metadata.existing_from IS 'Start on partitions that are older than the subscription: before the stamp of any message that was on its way when the group subscribed. NULL: the same as on younger ones';
 
 CREATE TABLE queen.consumer_watermarks (
     queue_id           uuid NOT NULL REFERENCES queen.queues (id) ON DELETE CASCADE,

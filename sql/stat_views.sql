@@ -164,10 +164,11 @@ BEGIN ATOMIC
       FROM queen.consumer_groups_metadata AS m
       JOIN queen.log_partitions AS p ON p.queue_id = m.queue_id
      CROSS JOIN LATERAL (
-            SELECT CASE WHEN m.subscription_timestamp <= p.created_at THEN p.log_start - 1
-                        WHEN m.subscription_timestamp > p.last_created_at THEN p.last_offset
+            SELECT CASE WHEN s.start <= p.created_at THEN p.log_start - 1
+                        WHEN s.start > p.last_created_at THEN p.last_offset
                         ELSE queen.log_offset_before(p.id, p.log_start, p.last_offset,
-                                                     m.subscription_timestamp) END AS passed) AS n
+                                                     s.start) END AS passed
+              FROM (SELECT queen.log_subscription_start(m, p.created_at) AS start) AS s) AS n
      WHERE m.partition_name = ''
        AND NOT EXISTS (SELECT
                          FROM queen.log_consumers AS c

@@ -48,7 +48,7 @@ SELECT ids FROM pg_temp.pop('q', grp => 'future', mode => 'all', since => 'epoch
 SELECT partition, grp, committed FROM pg_temp.cursors('q') WHERE grp = 'future';
 SELECT subscription_mode FROM pg_temp.subscriptions WHERE consumer_group = 'future';
 
--- The first pop registers and seeds every partition, whatever it delivers.
+-- The first pop registers; a partition gets its cursor when something is claimed there.
 SELECT count(*) FROM generate_series(1, 3) AS i, pg_temp.push('seed', 'p' || i, 'a', 'b');
 SELECT pg_temp.retain_from('seed', 'p2', 2);
 SELECT base_offset FROM pg_temp.push('seed', 'p2', 'c');

@@ -170,7 +170,33 @@ END
 $$;
 SELECT queen.log_provision(array_fill(pg_temp.tenant(), ARRAY[width]), array_fill(queue, ARRAY[width]), ARRAY(SELECT 'p' || i FROM generate_series(1, width) AS i))
   FROM (VALUES ('narrow', 10), ('wide', 10000)) AS w (queue, width);
-SELECT status FROM unnest('{narrow,wide}'::text[]) AS q, pg_temp.pop(q, auto => true);
+-- A first contact reads a bounded number of rows and sets no cursor; who goes on comes to the end.
+CREATE FUNCTION pg_temp.contact(queue text, grp text, mode text) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE format('EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM pg_temp.pop_rows(%L, grp => %L, mode => %L, auto => true)', queue, grp, mode)
+       INTO plan;
+    RETURN (plan #>> '{0,Plan,Shared Hit Blocks}')::int + (plan #>> '{0,Plan,Shared Read Blocks}')::int;
+END
+$$;
+SELECT mode, pg_temp.contact('narrow', 'first ' || mode, mode) < 3000 AS narrow, pg_temp.contact('wide', 'first ' || mode, mode) < 15000 AS wide
+  FROM unnest('{all,new}'::text[]) AS mode;
+SELECT count(*) FROM queen.log_consumers WHERE consumer_group LIKE 'first %';
+CREATE FUNCTION pg_temp.pops_to_the_end(queue text) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    pops int := 0;
+BEGIN
+    LOOP
+        pops := pops + 1;
+        EXIT WHEN (SELECT bool_and(retry_at IS DISTINCT FROM '-infinity') FROM pg_temp.pop_rows(queue, auto => true));
+    END LOOP;
+    RETURN pops;
+END
+$$;
+SELECT q, pg_temp.pops_to_the_end(q) FROM unnest('{narrow,wide}'::text[]) AS q;
 SELECT count(*) FROM unnest('{narrow,wide}'::text[]) AS q, generate_series(1, 8) AS i, pg_temp.push(q, 'p' || i, 'a');
 -- What the first calls of a session read of the catalogs does not count.
 SELECT pg_temp.buffers('narrow') > 0, pg_temp.buffers('wide') > 0;

@@ -3,10 +3,11 @@
  *		Finds the partitions that are worth a look.
  *
  * Mostly they are on the work list of the group.  Before that come those that
- * this transaction itself has news of, of which the list hears when it commits.  A pop that finds
- *the list empty goes on with the walk that fills it, to its end if something is missing; otherwise
- * each pop does a step of the walk while there is one.  Without a list the
- * tables are searched.
+ * this transaction itself has news of, of which the list hears when it commits.
+ * A pop that finds the list empty goes on with the walk that fills it, if
+ * something is missing, until it meets something, for a bounded number of steps;
+ * otherwise each pop does a step of the walk while there is one.  Without a list
+ * the tables are searched.
  */
 #include "postgres.h"
 
@@ -18,6 +19,9 @@
 
 /* Partitions that one pop looks at. */
 #define LOOKS_MAX 512
+
+/* Steps of the walk that one pop does. */
+#define STEPS_MAX 32
 
 typedef enum SearchStage
 {
@@ -33,7 +37,8 @@ typedef struct PopSearch
 	pg_uuid_t *found; /* of the own news, or by the search of the tables */
 	int nfound;
 	int next;
-	bool stepped; /* did a step of the walk */
+	int steps;		 /* of the walk that this pop did */
+	bool unfinished; /* the walk has not come to all that is missing */
 
 	/* What another request might get: back on the list when this one is done. */
 	pg_uuid_t held[LOOKS_MAX];
@@ -50,9 +55,15 @@ walk_on(PopSearch *search)
 	bool complete;
 
 	if (!worklist_walk(&request->queue_id, request->group_number, &walk, &complete) ||
-		(complete && search->stepped))
+		(complete && search->steps > 0))
 		return false;
-	search->stepped = true;
+	if (search->steps == STEPS_MAX)
+	{
+		search->unfinished = true;
+		return false;
+	}
+	search->steps++;
+	CHECK_FOR_INTERRUPTS();
 	if (pop_walk(request, &walk) && !walk.met)
 		pop_advance_watermark(request, walk.began);
 	return true;
@@ -127,6 +138,8 @@ retry_at(const PopSearch *search)
 
 	if (search->stage == TABLES)
 		return pop_retry_at(request);
+	if (search->unfinished)
+		return DT_NOBEGIN;
 	listed = worklist_next(&request->queue_id, request->group_number);
 	return Min(listed, search->held_until);
 }
@@ -166,7 +179,7 @@ pop_any(Pop *pop)
 		if (listed && look.outcome != POP_SERVED)
 			give_back(&search, &partition_id, look);
 	}
-	if (search.stage == WORK_LIST && !search.stepped)
+	if (search.stage == WORK_LIST && search.steps == 0)
 		walk_on(&search);
 	if (pop->count.messages == 0)
 		again = retry_at(&search);

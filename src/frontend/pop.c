@@ -257,7 +257,10 @@ pop_provision(Pop *pop)
 	db_submit(pop->pops->worker->db, LANE_WAIT, call);
 }
 
-/* The database's clock decides; it may differ from ours, so the wait is bounded elsewhere. */
+/*
+ * The database's clock decides; it may differ from ours, so the wait is bounded
+ * elsewhere.  0: its search has not come to an end.
+ */
 static int64_t
 retry_delay_ms(const PGresult *res, int row)
 {
@@ -265,6 +268,8 @@ retry_delay_ms(const PGresult *res, int row)
 
 	if (pgcol_is_null(res, row, POP_RETRY_AT))
 		return -1;
+	if (pgcol_int64(res, row, POP_RETRY_AT) == INT64_MIN)
+		return 0;
 	delay = (pgcol_int64(res, row, POP_RETRY_AT) - pgtime_now()) / 1000 + 1;
 	return delay > 0 ? delay : 1;
 }

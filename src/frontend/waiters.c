@@ -293,7 +293,9 @@ start_timer(WaitGroup *group, int64_t retry_ms)
 	 * What matures is looked at when it does.  The time was compared with our
 	 * clock, though, and the database's may be behind: looks in vain slow down.
 	 */
-	if (retry_ms >= 0 && retry_ms < delay)
+	if (retry_ms == 0)
+		delay = 0;
+	else if (retry_ms > 0 && retry_ms < delay)
 		delay = retry_ms > retry_floor(group) ? retry_ms : retry_floor(group);
 	if (group->news && delay > DISCOVERY_PAUSE_MS)
 		delay = DISCOVERY_PAUSE_MS;
