@@ -417,7 +417,7 @@ BEGIN
                             AND k.consumer_group = req.consumer_group
                          OFFSET 0) c ON true
      WHERE p.queue_id = req.queue_id AND p.last_write_at > after
-       AND (before IS NULL OR p.last_write_at <= before)
+       AND p.last_write_at <= coalesce(before, 'infinity')
      ORDER BY p.queue_id, p.last_write_at;
 END
 $$;
