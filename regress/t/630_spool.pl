@@ -140,6 +140,7 @@ sub start_database { $node->start; wait_until(sub { $web->get('/health')->{statu
     wait_stored('after a crash');
     is(log_of('k'), 'a:k1 a:k2 a:k3 a:k4', 'all is there, in order');
     like($web->log, qr/the end of a spool file is torn/, 'the log says so');
+    is(slurp_file("$dir/$file.torn"), "\x40\0\0\0torn", 'and it was set aside');
 }
 
 # Stored, but the process ended before it noted that: even a queue that deduplicates nothing has it once.
@@ -159,6 +160,41 @@ sub start_database { $node->start; wait_until(sub { $web->get('/health')->{statu
     $web->wait_healthy;
     wait_stored('the second time');
     is(log_of('w'), 'a:same a:same', 'the same messages are not stored again');
+}
+
+# A file that cannot be read may hold messages: it is left alone, and the spool with it.
+{
+    maintenance($true);
+    is(statuses(push_to('u', 'a', 'u1')), '201 buffered', 'buffered');
+    my ($file) = files();
+    kill 'KILL', $web->pid;
+    wait_until(sub { !$web->running }, 'the front end is gone');
+    my $good = slurp_file("$dir/$file");
+    open(my $handle, '+<', "$dir/$file") or die;
+    print $handle 'XXXXXXXX';
+    close $handle;
+    $web->start;
+    wait_until(sub { $web->log =~ /a spool file cannot be read/ }, 'the log says so');
+    $web->wait_healthy;
+    is(-s "$dir/$file", length $good, 'the file is as it was');
+    is($web->stop, 0, 'it stops');
+    open($handle, '+<', "$dir/$file") or die;
+    print $handle substr $good, 0, 8;
+    close $handle;
+    append_to_file("$dir/0000000000001-00000000.spool", '');
+    $web->start;
+    $web->wait_healthy;
+    is(pending(), 1, 'mended, it is known again');
+    is_deeply([ files() ], [$file], 'an empty one is removed');
+
+    # What fails for reasons that pass is tried again.
+    $queen->sql('ALTER FUNCTION queen.log_push_spooled RENAME TO hidden');
+    maintenance($false);
+    wait_until(sub { $queen->node->log_contains('function queen.log_push_spooled') || $web->get('/metrics')->{json}{queen}{databaseErrors} > 0 }, 'storing it fails');
+    is_deeply($web->get('/api/v1/status/buffers')->{json}{failed}, 0, 'it is not given up');
+    $queen->sql('ALTER FUNCTION queen.hidden RENAME TO log_push_spooled');
+    wait_stored('when the reason has passed');
+    is(log_of('u'), 'a:u1', 'and the message is there');
 }
 
 # One directory, one process; without a directory an outage is a failure, and push maintenance impossible.
@@ -211,6 +247,23 @@ sub start_database { $node->start; wait_until(sub { $web->get('/health')->{statu
                        JOIN queen.queues AS q ON q.id = p.queue_id CROSS JOIN queen.log_frame(s.blob, 0) AS f
                       WHERE q.name IN ('f', 'clear')}), 't', 'encrypted where it should be');
     is($small->stop, 0, 'it stops');
+}
+
+# A full disk fails pushes, and leaves nothing behind that fills it.
+SKIP:
+{
+    my $disk = PostgreSQL::Test::Utils::tempdir . '/small';
+    mkdir $disk or die;
+    skip 'a file system of one megabyte needs root', 3 if system("mount -t tmpfs -o size=1m queen $disk 2>/dev/null") != 0;
+    my $full = $queen->start_frontend(env => { FILE_BUFFER_DIR => $disk });
+    maintenance($true);
+    wait_until(sub { $full->get('/api/v1/system/shared-state')->{json}{maintenance_mode} }, 'it knows of the maintenance');
+    is($full->post('/api/v1/push', { items => [ { queue => 'd', payload => 'x' x 1_200_000 } ] })->{status}, 503, 'a full disk') for 1 .. 3;
+    is(join(' ', glob "$disk/*"), "$disk/lock", 'no file is left');
+    is($full->post('/api/v1/push', { items => [ { queue => 'd', payload => 1 } ] })->{json}[0]{status}, 'buffered', 'a small message has room');
+    maintenance($false);
+    is($full->stop, 0, 'it stops');
+    system("umount $disk");
 }
 
 # Property V-90: under load, through an outage and through a killed front end, everything that was answered queued or

@@ -52,6 +52,7 @@ struct Drain
 	size_t n;
 	Targets targets; /* what is left of it */
 	bool in_flight;
+	size_t turn;		 /* which one, then */
 	bool alone;			 /* one partition at a time, to find out which one fails */
 	int64_t pause_until; /* monotonic milliseconds */
 };
@@ -298,19 +299,21 @@ anything_left(const Drain *drain)
 	return false;
 }
 
-/* A call that failed may have met one bad partition; an outage is nobody's fault. */
+/*
+ * Only what no repetition can mend is the message's own fault: errors of its
+ * data.  For anything else the spool waits, and tries the partitions one by
+ * one, in turn, so that those that can go on do.
+ */
 static void
 call_failed(Drain *drain, const DbError *error)
 {
-	int status = db_error_status(error);
-
 	drain->pause_until = clock_ms() + ERROR_PAUSE_MS;
 	metrics_add(&drain->worker->metrics, METRIC_DB_ERRORS, 1);
-	if (status == 503)
-		return;
-	if (drain->alone)
+	if (drain->alone && strncmp(error->sqlstate, "22", 2) == 0)
 		refuse(drain->targets.segments[0].target, error->message);
-	drain->alone = true;
+	if (db_error_status(error) != 503)
+		drain->alone = true;
+	drain->turn++;
 }
 
 static void
@@ -358,12 +361,30 @@ distinct_prefix(const PushTarget *target)
 	return n;
 }
 
-/* Targets of one attempt, the first one's; or that one alone. */
+/* The target whose turn it is, of those that are not done. */
+static PushTarget *
+next_alone(const Drain *drain)
+{
+	size_t left = 0;
+	size_t skip;
+	PushTarget *target;
+
+	for (target = drain->targets.list; target; target = target->next)
+		left += target->n > 0;
+	skip = left ? drain->turn % left : 0;
+	for (target = drain->targets.list; target; target = target->next)
+		if (target->n > 0 && skip-- == 0)
+			break;
+	return target;
+}
+
+/* Targets of one attempt, the first one's; or one alone. */
 static void
 send_call(Drain *drain)
 {
 	DbCall *call = db_call_new(CALL_PUSH_SPOOLED, on_pushed, drain);
 	SegmentColumns columns;
+	const PushTarget *alone = drain->alone ? next_alone(drain) : NULL;
 	int attempt = -1;
 
 	segment_columns_begin(&columns, call->params, 1);
@@ -371,7 +392,8 @@ send_call(Drain *drain)
 	drain->targets.n_segments = 0;
 	for (PushTarget *target = drain->targets.list; target; target = target->next)
 	{
-		if (target->n == 0 || (attempt >= 0 && (target->attempt != attempt || drain->alone)))
+		if (target->n == 0 || (alone && target != alone) ||
+			(attempt >= 0 && target->attempt != attempt))
 			continue;
 		attempt = target->attempt;
 		if (!targets_pack(&drain->targets, target, distinct_prefix(target), drain->worker,

@@ -359,6 +359,14 @@ flush_waiting(void)
 		if (file && spool.current >= 0 && ftruncate(spool.current, (off_t) file->size) < 0)
 			log_event(LOG_LEVEL_ERROR, "could not cut a spool file", "file", file->name, NULL);
 		finish_file();
+		if (file && file->size == SPOOL_HEADER_SIZE)
+		{
+			/* Nothing is in it, and the disk may be full. */
+			unlinkat(spool.dir, file->name, 0);
+			spool.bytes -= SPOOL_HEADER_SIZE;
+			DL_DELETE(spool.files, file);
+			free(file);
+		}
 		forget_records(&records);
 		if (spool.state.healthy)
 			log_event(LOG_LEVEL_ERROR, "could not write the spool", "error", strerror(error), NULL);
@@ -388,65 +396,105 @@ writer_main(void *arg)
 
 /* --- start and end ------------------------------------------------------------- */
 
+/* NULL when it cannot be read, or is too short for its header: then *size tells, else it is
+ * SIZE_MAX. */
 static const uint8_t *
 map_file(const char *name, int *fd, size_t *size)
 {
 	struct stat st;
 	void *file;
 
+	*size = SIZE_MAX;
 	*fd = openat(spool.dir, name, O_RDWR | O_CLOEXEC);
 	if (*fd < 0)
 		return NULL;
-	if (fstat(*fd, &st) == 0 && st.st_size >= SPOOL_HEADER_SIZE)
+	if (fstat(*fd, &st) == 0)
 	{
 		*size = (size_t) st.st_size;
-		file = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, *fd, 0);
-		if (file != MAP_FAILED)
-			return file;
+		if (*size >= SPOOL_HEADER_SIZE)
+		{
+			file = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, *fd, 0);
+			if (file != MAP_FAILED)
+				return file;
+			*size = SIZE_MAX;
+		}
 	}
 	close(*fd);
 	return NULL;
 }
 
-/* Counts what is in a file of a process before, and cuts a torn end. */
+static void
+unmap_file(const uint8_t *file, size_t size, int fd)
+{
+	munmap((void *) file, size);
+	close(fd);
+}
+
+/* Takes the torn end off a file, and keeps it for whoever wants to look into it. */
+static void
+cut_torn_end(const SpoolFile *file, const uint8_t *data, size_t size, uint64_t end, int fd)
+{
+	char name[SPOOL_NAME_SIZE + 8];
+	int copy;
+
+	snprintf(name, sizeof(name), "%s.torn", file->name);
+	copy = openat(spool.dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	log_event(LOG_LEVEL_WARN, "the end of a spool file is torn and is set aside", "file", name,
+			  NULL);
+	if (copy < 0 || !write_all(copy, (const char *) data + end, size - end) ||
+		ftruncate(fd, (off_t) end) < 0)
+		log_event(LOG_LEVEL_ERROR, "could not cut a spool file", "file", file->name, NULL);
+	if (copy >= 0)
+		close(copy);
+}
+
+/* Whether a file is one of ours, or too short to hold anything: nobody was promised what is not
+ * behind a header. */
+static bool
+file_is_sound(const SpoolFile *file)
+{
+	const uint8_t *data;
+	uint64_t offset;
+	size_t size;
+	int fd;
+	bool sound;
+
+	data = map_file(file->name, &fd, &size);
+	if (data == NULL)
+		return size < SPOOL_HEADER_SIZE;
+	sound = spool_header_read(data, size, &offset);
+	unmap_file(data, size, fd);
+	return sound;
+}
+
+/* Counts what is in a file of a process before; removes it, and returns false, when that is
+ * nothing. */
 static bool
 adopt_file(SpoolFile *file)
 {
 	const uint8_t *data;
-	uint64_t offset;
+	uint64_t offset = 0;
 	SpoolRecord record;
 	SpoolRead read;
 	size_t size;
+	long long n = 0;
 	int fd;
 
 	data = map_file(file->name, &fd, &size);
-	if (data == NULL || !spool_header_read(data, size, &offset))
+	if (data && spool_header_read(data, size, &offset))
 	{
-		/* The header is written before anything is promised. */
-		log_event(LOG_LEVEL_WARN, "a spool file without a header is removed", "file", file->name,
-				  NULL);
+		for (; (read = spool_record_read(data, size, &offset, &record)) == SPOOL_RECORD; n++)
+			count_in(record.tenant, record.queue, record.partition);
+		if (read == SPOOL_TORN)
+			cut_torn_end(file, data, size, offset, fd);
+	}
+	if (data)
+		unmap_file(data, size, fd);
+	if (n == 0)
 		unlinkat(spool.dir, file->name, 0);
-		if (data)
-		{
-			munmap((void *) data, size);
-			close(fd);
-		}
-		return false;
-	}
-	while ((read = spool_record_read(data, size, &offset, &record)) == SPOOL_RECORD)
-		count_in(record.tenant, record.queue, record.partition);
-	if (read == SPOOL_TORN)
-	{
-		log_event(LOG_LEVEL_WARN, "the end of a spool file is torn and is cut off", "file",
-				  file->name, NULL);
-		if (ftruncate(fd, (off_t) offset) < 0)
-			log_event(LOG_LEVEL_ERROR, "could not cut a spool file", "file", file->name, NULL);
-	}
-	munmap((void *) data, size);
-	close(fd);
 	file->size = offset;
-	spool.bytes += (long long) offset;
-	return true;
+	spool.bytes += n > 0 ? (long long) offset : 0;
+	return n > 0;
 }
 
 static int
@@ -472,19 +520,19 @@ count_refused(void)
 			spool.state.failed++;
 	spool.state.failed_files = 1;
 	spool.state.failed_bytes = (long long) size;
-	munmap((void *) data, size);
-	close(fd);
+	unmap_file(data, size, fd);
 }
 
-static void
-adopt_files(void)
+/* Lists the files.  NULL, or why the spool cannot be used. */
+static const char *
+find_files(void)
 {
 	DIR *dir = fdopendir(dup(spool.dir));
 	struct dirent *entry;
-	SpoolFile *file, *next;
+	SpoolFile *file;
 
 	if (dir == NULL)
-		return;
+		return strerror(errno);
 	while ((entry = readdir(dir)) != NULL)
 	{
 		long long stamp;
@@ -501,13 +549,27 @@ adopt_files(void)
 	}
 	closedir(dir);
 	DL_SORT(spool.files, by_name);
+	DL_FOREACH (spool.files, file)
+	{
+		if (file_is_sound(file))
+			continue;
+		log_event(LOG_LEVEL_ERROR, "a spool file cannot be read", "file", file->name, NULL);
+		return "a file in it cannot be read, and may hold messages";
+	}
+	return NULL;
+}
+
+static void
+adopt_files(void)
+{
+	SpoolFile *file, *next;
+
 	DL_FOREACH_SAFE (spool.files, file, next)
 	{
-		if (!adopt_file(file))
-		{
-			DL_DELETE(spool.files, file);
-			free(file);
-		}
+		if (adopt_file(file))
+			continue;
+		DL_DELETE(spool.files, file);
+		free(file);
 	}
 }
 
@@ -565,19 +627,21 @@ spool_open(const struct Conf *conf)
 	spool.file_records = conf->spool_file_records;
 	spool.state.healthy = true;
 	if (error == NULL)
-	{
-		adopt_files();
-		count_refused();
-		if (pthread_create(&spool.writer, NULL, writer_main, NULL) != 0)
-			error = "no thread for it";
-	}
+		error = find_files();
+	if (error == NULL && pthread_create(&spool.writer, NULL, writer_main, NULL) != 0)
+		error = "no thread for it";
 	if (error)
 	{
 		log_event(LOG_LEVEL_WARN, "there is no spool: pushes fail while the database is down",
 				  "directory", conf->spool_dir, "error", error, NULL);
 		close_directory();
+		return;
 	}
-	else if (spool.state.pending > 0)
+	pthread_mutex_lock(&spool.lock);
+	adopt_files();
+	count_refused();
+	pthread_mutex_unlock(&spool.lock);
+	if (spool.state.pending > 0)
 	{
 		char n[24];
 
