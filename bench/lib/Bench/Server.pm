@@ -184,7 +184,7 @@ sub describe
             SELECT string_agg(name || ' = ' || current_setting(name), ', ' ORDER BY name)
               FROM pg_settings
              WHERE source IN ('configuration file', 'command line')
-               AND name !~ 'directory|_file$|^lc_|^port$|listen|TimeZone|log_|DateStyle|text_search'}),
+               AND name !~ 'director|_file$|^lc_|^port$|listen|TimeZone|log_|DateStyle|text_search'}),
         'durability' => 'synchronous_commit = on, fsync = on, full_page_writes = on',
         'front end' => join(' ', map { s{.*/}{}r } split /\0/, $command) =~ s/--port \d+ ?//r,
     );
