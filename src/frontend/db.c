@@ -41,9 +41,9 @@ typedef struct DbConn
 	PGconn *pg;
 	struct event *read_event;
 	struct event *write_event;
-	DbCall *call;	  /* in flight */
-	PGresult *result; /* of that call, until its synchronisation point */
-	int64_t deadline; /* of connecting, of setup, or of the call */
+	DbCall *call;	   /* in flight, with its followers */
+	DbCall *answering; /* the one of these whose result is next */
+	int64_t deadline;  /* of connecting, of setup, or of the calls */
 	int64_t retry_at;
 	int host;						/* the one that is tried or connected to */
 	int tried;						/* hosts in vain since the last pause */
@@ -135,10 +135,18 @@ db_call_bool(DbCall *call, int param, bool value)
 }
 
 void
+db_call_follow(DbCall *call, DbLaneId lane, DbCall *follower)
+{
+	follower->lane = lane;
+	call->follower = follower;
+}
+
+void
 db_call_free(DbCall *call)
 {
 	for (int i = 0; i < CALL_MAX_PARAMS; i++)
 		buf_free(&call->params[i].buf);
+	PQclear(call->result);
 	free(call);
 }
 
@@ -159,9 +167,23 @@ call_fail_unavailable(DbCall *call, bool unknown)
 	call_fail(call, &error);
 }
 
+/* The same for all calls of its transaction. */
 static void
-call_fail_with_result(DbCall *call, const PGresult *res)
+calls_fail_unavailable(DbCall *call, bool unknown)
 {
+	while (call)
+	{
+		DbCall *follower = call->follower;
+
+		call_fail_unavailable(call, unknown);
+		call = follower;
+	}
+}
+
+static void
+call_fail_with_result(DbCall *call)
+{
+	const PGresult *res = call->result;
 	const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
 	const char *message = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
 	DbError error = {.message = message ? message : "database call failed",
@@ -281,7 +303,11 @@ db_counts(const Db *db, int *up, int *active, int *waiting)
 void
 db_submit(Db *db, DbLaneId id, DbCall *call)
 {
-	call->give_up_at = clock_ms() + db->conf->lock_timeout_ms;
+	int64_t give_up_at = clock_ms() + db->conf->lock_timeout_ms;
+
+	call->lane = id;
+	for (DbCall *each = call; each; each = each->follower)
+		each->give_up_at = give_up_at;
 	lane_push(&db->lanes[id], call);
 	lane_run(&db->lanes[id]);
 }
@@ -292,7 +318,7 @@ lane_fail_all(DbLane *lane)
 	DbCall *call;
 
 	while ((call = lane_shift(lane)) != NULL)
-		call_fail_unavailable(call, false);
+		calls_fail_unavailable(call, false);
 }
 
 /* --- one connection ------------------------------------------------------ */
@@ -341,7 +367,7 @@ conn_log_failure(DbConn *conn, const char *why)
 			  conn->pg ? PQhost(conn->pg) : "", "error", why, NULL);
 }
 
-/* Closes the connection; a call in flight ends with an unknown outcome. */
+/* Closes the connection; calls in flight end with an unknown outcome. */
 static void
 conn_fail(DbConn *conn, const char *why)
 {
@@ -351,15 +377,12 @@ conn_fail(DbConn *conn, const char *why)
 		conn_log_failure(conn, why);
 	conn_schedule(conn);
 	conn_free_events(conn);
-	PQclear(conn->result);
-	conn->result = NULL;
 	PQfinish(conn->pg);
 	conn->pg = NULL;
-	conn->call = NULL;
+	conn->call = conn->answering = NULL;
 	conn->state = CONN_DOWN;
 
-	if (call)
-		call_fail_unavailable(call, true);
+	calls_fail_unavailable(call, true);
 	if (lane_down(conn->lane))
 		lane_fail_all(conn->lane);
 }
@@ -385,8 +408,9 @@ conn_flush(DbConn *conn)
 		event_add(conn->write_event, NULL);
 }
 
-static void
-conn_send(DbConn *conn, DbCall *call)
+/* Hands the call to libpq. */
+static bool
+conn_queue_call(DbConn *conn, DbCall *call)
 {
 	const CallSpec *spec = &call_specs[call->id];
 	const char *values[CALL_MAX_PARAMS];
@@ -399,11 +423,24 @@ conn_send(DbConn *conn, DbCall *call)
 		lengths[i] = (int) call->params[i].buf.len;
 		formats[i] = 1;
 	}
-	conn->call = call;
-	conn->deadline = clock_ms() + conn->db->conf->statement_timeout_ms + ANSWER_SLACK_MS;
 	call->attempts++;
-	if (!PQsendQueryPrepared(conn->pg, spec->name, spec->n_params, values, lengths, formats, 1) ||
-		!PQpipelineSync(conn->pg))
+	return PQsendQueryPrepared(conn->pg, spec->name, spec->n_params, values, lengths, formats, 1);
+}
+
+/* Sends the calls of one transaction. */
+static void
+conn_send(DbConn *conn, DbCall *call)
+{
+	bool sent = true;
+
+	conn->call = conn->answering = call;
+	conn->deadline = clock_ms() + ANSWER_SLACK_MS;
+	for (; call && sent; call = call->follower)
+	{
+		conn->deadline += conn->db->conf->statement_timeout_ms;
+		sent = conn_queue_call(conn, call);
+	}
+	if (!sent || !PQpipelineSync(conn->pg))
 		conn_fail_libpq(conn);
 	else
 		conn_flush(conn);
@@ -429,27 +466,69 @@ call_worth_repeating(const DbCall *call, const char *sqlstate)
 	return strcmp(sqlstate, "55P03") == 0 && !call->no_patience && clock_ms() < call->give_up_at;
 }
 
-/* The call's synchronisation point was passed: what it did is decided. */
+static bool
+all_succeeded(const DbCall *call)
+{
+	while (call && PQresultStatus(call->result) == PGRES_TUPLES_OK)
+		call = call->follower;
+	return call == NULL;
+}
+
 static void
-conn_call_done(DbConn *conn)
+call_succeeded(DbCall *call)
+{
+	PGresult *res = call->result;
+
+	call->result = NULL;
+	call->done(call, res, NULL);
+	db_call_free(call);
+}
+
+/* Submits the call, alone, once more. */
+static void
+call_repeat(Db *db, DbCall *call)
+{
+	DbLane *lane = &db->lanes[call->lane];
+
+	PQclear(call->result);
+	call->result = NULL;
+	call->follower = NULL;
+	lane_push(lane, call);
+	lane_run(lane);
+}
+
+static void
+call_failed(Db *db, DbCall *call)
+{
+	const char *sqlstate = PQresultErrorField(call->result, PG_DIAG_SQLSTATE);
+
+	if (sqlstate && call_worth_repeating(call, sqlstate))
+		call_repeat(db, call);
+	else
+		call_fail_with_result(call);
+}
+
+/* The synchronisation point was passed: what the calls did is decided. */
+static void
+conn_calls_done(DbConn *conn)
 {
 	DbCall *call = conn->call;
-	PGresult *res = conn->result;
-	const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+	bool succeeded = all_succeeded(call);
+	bool together = call->follower != NULL;
 
-	conn->call = NULL;
-	conn->result = NULL;
-	if (PQresultStatus(res) == PGRES_TUPLES_OK)
+	conn->call = conn->answering = NULL;
+	while (call)
 	{
-		call->done(call, res, NULL);
-		db_call_free(call);
-		return;
+		DbCall *follower = call->follower;
+
+		if (succeeded)
+			call_succeeded(call);
+		else if (together)
+			call_repeat(conn->db, call);
+		else
+			call_failed(conn->db, call);
+		call = follower;
 	}
-	if (sqlstate && call_worth_repeating(call, sqlstate))
-		lane_push(conn->lane, call);
-	else
-		call_fail_with_result(call, res);
-	PQclear(res);
 }
 
 static void
@@ -538,17 +617,28 @@ conn_setup_result(DbConn *conn, PGresult *res)
 	}
 }
 
+/* An error after the last call's result is that of the commit: it takes its place. */
 static void
 conn_call_result(DbConn *conn, PGresult *res)
 {
 	if (PQresultStatus(res) == PGRES_PIPELINE_SYNC)
 	{
 		PQclear(res);
-		conn_call_done(conn);
+		conn_calls_done(conn);
 		return;
 	}
-	PQclear(conn->result);
-	conn->result = res;
+	PQclear(conn->answering->result);
+	conn->answering->result = res;
+}
+
+/* Between the results of two commands. */
+static void
+conn_next_result(DbConn *conn)
+{
+	const DbCall *call = conn->answering;
+
+	if (call && call->result && call->follower)
+		conn->answering = call->follower;
 }
 
 /* What arrived on the listening connection.  After a reconnect some may be missing. */
@@ -586,7 +676,9 @@ conn_read(evutil_socket_t fd, short what, void *arg)
 		{
 			if (PQstatus(conn->pg) == CONNECTION_BAD)
 				conn_fail_libpq(conn);
-			continue; /* between the results of two commands */
+			else
+				conn_next_result(conn);
+			continue;
 		}
 		if (conn->state == CONN_SETUP)
 		{
@@ -785,7 +877,7 @@ static void
 lane_drop_overdue(DbLane *lane, int64_t now)
 {
 	while (lane->queue && lane->queue->deadline < now)
-		call_fail_unavailable(lane_shift(lane), false);
+		calls_fail_unavailable(lane_shift(lane), false);
 }
 
 void

@@ -4,8 +4,9 @@
  *
  * A lane is a set of connections for one kind of work, so that a lock wait or
  * a long statement of one kind holds up no other.  A call is one SQL function
- * call and one transaction: it is followed by its own synchronisation point,
- * and it is complete when that point was passed, which is when its commit is.
+ * call and, with the calls that follow it, one transaction: the last of them is
+ * followed by a synchronisation point, and all are complete when that point was
+ * passed, which is when their commit is.
  *
  * Everything here belongs to one thread.
  */
@@ -41,14 +42,18 @@ typedef struct DbError
 } DbError;
 
 /*
- * Called once per call.  On success "res" holds its rows and now belongs to
- * the callee, and "error" is NULL; on failure it is the other way round.
+ * Called once per call, for those of a transaction in their order.  On success
+ * "res" holds its rows and now belongs to the callee, and "error" is NULL; on
+ * failure it is the other way round.  call->follower tells whether what follows
+ * has been done in the same transaction after all.
  */
 typedef void (*DbDone)(DbCall *call, PGresult *res, const DbError *error);
 
 struct DbCall
 {
-	DbCall *next;
+	DbCall *next;	  /* in the queue of its lane */
+	DbCall *follower; /* the next one of its transaction */
+	DbLaneId lane;
 	CallId id;
 	DbDone done;
 	void *ctx;
@@ -57,6 +62,7 @@ struct DbCall
 	bool no_patience;	/* a lock timeout is not a reason to repeat it */
 	int64_t deadline;	/* to be sent, monotonic milliseconds */
 	int64_t give_up_at; /* waiting for locks */
+	PGresult *result;	/* until the synchronisation point */
 };
 
 /* Receives the payload of each notification on queen_wake. */
@@ -81,7 +87,14 @@ extern void db_call_int(DbCall *call, int param, int32_t value);
 extern void db_call_int64(DbCall *call, int param, int64_t value);
 extern void db_call_bool(DbCall *call, int param, bool value);
 
-/* Sends the call, or queues it until a connection of the lane is free. */
+/*
+ * Makes "follower" the next call of the transaction of "call", which is not
+ * submitted yet and is the last one so far.  When any of them fails, none has
+ * done anything, and each is submitted again alone, this one to "lane".
+ */
+extern void db_call_follow(DbCall *call, DbLaneId lane, DbCall *follower);
+
+/* Sends the call and its followers, or queues them until a connection of the lane is free. */
 extern void db_submit(Db *db, DbLaneId lane, DbCall *call);
 
 /* True when a call submitted now would be sent at once. */
