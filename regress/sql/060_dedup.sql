@@ -102,6 +102,18 @@ UPDATE queen.log_segments SET blob = pg_temp.segment(pg_temp.frame('a', '1', md5
  WHERE partition_id = pg_temp.partition_id('off', 'p') AND base_offset = 1;
 SELECT status, duplicate_ids = ARRAY[md5('a')::uuid] AS first FROM pg_temp.push('off', 'p', 'a');
 
+-- What was rolled back is forgotten, also when the push did not have to look at the sidecar.
+SELECT status FROM pg_temp.push('idle', 'p', 'a');
+SELECT status FROM pg_temp.push('idle', 'p', 'b');
+DELETE FROM queen.log_txns WHERE partition_id = pg_temp.partition_id('idle', 'p');
+UPDATE queen.log_partitions SET txns_start = last_offset + 1 WHERE id = pg_temp.partition_id('idle', 'p');
+BEGIN;
+SELECT status, base_offset FROM pg_temp.push('idle', 'p', 'rolled back');
+ROLLBACK;
+SELECT status, base_offset FROM pg_temp.push('idle', 'p', 'stored');
+SELECT status FROM pg_temp.push('idle', 'p', 'stored');
+SELECT status, base_offset FROM pg_temp.push('idle', 'p', 'rolled back');
+
 -- A long segment, sent again: every frame is a duplicate of its own original.
 SELECT status FROM pg_temp.push('long', 'p', VARIADIC ARRAY(SELECT 'm' || i FROM generate_series(1, 1000) AS i));
 SELECT v.status, cardinality(v.duplicate_frames),

@@ -135,6 +135,14 @@ window_forget(DedupWindow *window)
 	hash_search(windows, &window->partition_id, HASH_REMOVE, NULL);
 }
 
+/* Notes that the current transaction uses it. */
+static void
+window_touch(DedupWindow *window)
+{
+	window->touched = true;
+	dlist_move_head(&recent, &window->node);
+}
+
 /* Makes room by forgetting what was not used for longest; not "keep", though. */
 static bool
 make_room(Size size, DedupWindow *keep)
@@ -241,11 +249,7 @@ window_get(const pg_uuid_t *partition_id)
 	DedupWindow *window = hash_search(windows, partition_id, HASH_FIND, NULL);
 	uint64 *slots;
 
-	if (window != NULL)
-	{
-		dlist_delete(&window->node);
-	}
-	else
+	if (window == NULL)
 	{
 		(void) make_room(window_size(MIN_SLOTS), NULL);
 		slots = slots_alloc(MIN_SLOTS);
@@ -255,10 +259,10 @@ window_get(const pg_uuid_t *partition_id)
 		window->slots = slots;
 		window->nslots = MIN_SLOTS;
 		window->count = 0;
+		dlist_push_head(&recent, &window->node);
 		used_memory += window_size(MIN_SLOTS);
 	}
-	window->touched = true;
-	dlist_push_head(&recent, &window->node);
+	window_touch(window);
 	return window;
 }
 
@@ -423,6 +427,7 @@ dedup_window_add(const pg_uuid_t *partition_id, int64 base_offset, const uint8 *
 
 	if (window == NULL || window->verified != base_offset - 1)
 		return;
+	window_touch(window); /* the search may not have been needed */
 	if (window_add(window, base_offset, hashes, n))
 		window->verified += n;
 	else
