@@ -318,19 +318,23 @@ sub case_latency
             at_most => $most
         };
     };
+    my $queue = $self->queue('latency');
+    my $deliver = sub { my ($server, $messages) = @_;
+        return Bench::Load::generate($server->port, queue => $queue, push => 64, rate => $rate,
+            first => $self->next_number($queue, $messages), messages => $messages, pop => 64,
+            pinned => '', payloads => $self->{payloads}, %auto_ack); };
     return {
         title => "push to parked consumer, $rate messages/s open loop, 64 consumers",
         target => "p50 under 3 x, p99 under 6 x the machine's commit time (median fdatasync)",
-        prepare => sub { $self->warm($self->queue('latency-warm')); },
+        # Partitions and cursors are there: a consumer that waits has been there before.
+        prepare => sub { $deliver->($_, $rate) for $self->{server}, $self->{other} || (); },
         sides => [
             [ 'commit time' => sub {
                 return Bench::Load::program('commit-time', $self->{server}->directory . "/commit-time.$$",
                     1000); } ],
-            $self->both(queen => sub { my ($server, $round) = @_;
+            $self->both(queen => sub { my ($server) = @_;
                 return Bench::Load::measure($server, 'acknowledged', sub {
-                    return Bench::Load::generate($server->port, queue => $self->queue('latency', $round),
-                        push => 64, rate => $rate, messages => int($rate * 2 * $self->{seconds}), pop => 64,
-                        pinned => '', payloads => $self->{payloads}, %auto_ack); }); }),
+                    return $deliver->($server, int($rate * 2 * $self->{seconds})); }); }),
         ],
         judge => [ $times->('p50', 3), $times->('p99', 6) ],
     };
