@@ -53,6 +53,19 @@ pass_over('a silent host', $silent, $primary)->stop;
 pass_over('a host that refuses', $refused, $primary)->stop;
 pass_over('one of each kind', $silent, $refused, $standby, $primary)->stop;
 
+# It stops in good order while it still tries the first of several silent hosts.
+{
+    my $waiting = $queen->start_frontend(several('connect_timeout=60', $silent, $silent), env => { QUEEN_SHUTDOWN_TIMEOUT_MS => 0 }, may_fail => 1);
+    wait_until(sub { eval { $waiting->get('/metrics')->{status} } }, 'it listens');
+    my @clients = map { $waiting->connect } 1 .. 2;
+    $clients[0]->send('POST', '/api/v1/push', { items => [ { queue => 'q', payload => {} } ] });
+    $clients[1]->send('GET', '/api/v1/pop/queue/q');
+    wait_until(sub { $waiting->get('/metrics')->{json}{queen}{popRequests} > 0 }, 'requests wait');
+    is($waiting->stop, 0, 'it stops while they do');
+    is($clients[0]->receive->{status}, 503, 'a push is refused');
+    is($clients[1]->receive->{status}, 204, 'a pop gets nothing');
+}
+
 # Without a primary it says so, again and again until there is one, and logs each host's error once.
 my $web = pass_over('a standby', $standby, $primary);
 $primary->wait_for_catchup($standby);

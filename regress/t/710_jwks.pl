@@ -75,6 +75,13 @@ my $second = QueenToken::key('ES256', id => 'second');
     kill 'HUP', $web->pid;
     wait_until(sub { $web->log =~ /could not reload the keys of tokens .*is not a JSON object/ }, 'the failure is logged');
     is(status($web, $key{RS256}->token(\%reader)), 200, 'a file that is broken changes nothing');
+
+    my $other = web(JWT_JWKS_FILE => QueenToken::spew("$dir/kinds.json", QueenToken::key_set($key{RS256})));
+    is(error_of($other, $key{ES256}->token(\%reader)), 'unknown token key id', 'a kind of which there is no key');
+    QueenToken::spew("$dir/kinds.json", QueenToken::key_set($key{ES256}));
+    kill 'HUP', $other->pid;
+    wait_until(sub { status($other, $key{ES256}->token(\%reader)) == 200 }, 'SIGHUP: it counts once there is one');
+    is(error_of($other, $key{RS256}->token(\%reader)), 'unknown token key id', 'and the other one no more');
 }
 
 # What a set's publisher says about a key counts.

@@ -17,6 +17,18 @@ static const JwtRules no_rules = {.issuer = "",
 								  .roles_claim = "roles",
 								  .role_names = {"admin", "read-write", "read-only", "write-only"}};
 
+/* Without memory for a subject (linked with --wrap). */
+static bool no_memory;
+
+extern char *__real_strdup(const char *text);
+extern char *__wrap_strdup(const char *text);
+
+char *
+__wrap_strdup(const char *text)
+{
+	return no_memory ? NULL : __real_strdup(text);
+}
+
 /* --- base64url ------------------------------------------------------------- */
 
 static void
@@ -380,6 +392,12 @@ test_subject(void **state)
 	assert_string_equal(claims.subject, "\xc3\xa9");
 	free(claims.subject);
 	assert_null(read_claims("{\"sub\":\"\"}", &no_rules, &claims));
+	assert_null(claims.subject);
+
+	/* A token is not good without the subject that it names. */
+	no_memory = true;
+	assert_ptr_equal(read_claims("{\"sub\":\"x\"}", &no_rules, &claims), jwt_out_of_memory);
+	no_memory = false;
 	assert_null(claims.subject);
 }
 

@@ -19,6 +19,7 @@ UNIT_COMMON = $(patsubst src/common/%.c,$(UNIT_BUILD)/%.o,$(wildcard src/common/
 UNIT_FAIL_ALLOC = $(UNIT_BUILD)/test_buf $(UNIT_BUILD)/test_segment
 $(UNIT_FAIL_ALLOC): $(UNIT_BUILD)/fail_alloc.o
 $(UNIT_FAIL_ALLOC): UNIT_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+$(UNIT_BUILD)/test_jwt: UNIT_WRAP = -Wl,--wrap=strdup
 $(UNIT_BUILD)/test_uuid: UNIT_WRAP = -Wl,--wrap=clock_gettime
 
 # Of the front end, what needs nothing of it.

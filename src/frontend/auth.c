@@ -162,7 +162,7 @@ learn(Auth *auth, Span token, KnownToken *known, const char **error)
 	}
 	*error = jwt_read_claims(&auth->jwt, &auth->rules, wall_clock(), &claims);
 	if (*error)
-		return 401;
+		return *error == jwt_out_of_memory ? 503 : 401;
 	forget(known);
 	known->token = malloc(token.len);
 	known->len = token.len;
@@ -171,7 +171,7 @@ learn(Auth *auth, Span token, KnownToken *known, const char **error)
 	if (known->token == NULL)
 	{
 		forget(known);
-		return refuse(error, 503, "out of memory");
+		return refuse(error, 503, jwt_out_of_memory);
 	}
 	memcpy(known->token, token.ptr, token.len);
 	return 0;
@@ -220,8 +220,8 @@ check_token(Auth *auth, Request *req, const char *header, const char **error)
 		return 401;
 	if (!passes(req->route->level, known->claims.roles))
 		return refuse(error, 403, "Insufficient permissions");
-	if (known->claims.subject)
-		req->subject = strdup(known->claims.subject);
+	if (known->claims.subject && (req->subject = strdup(known->claims.subject)) == NULL)
+		return refuse(error, 503, jwt_out_of_memory);
 	return 0;
 }
 

@@ -207,7 +207,8 @@ open_envelope(Crypt *crypt, const Envelope *envelope, Buf *payload)
 	buf_reset(sealed);
 	buf_append(sealed, envelope->encrypted.data, envelope->encrypted.size);
 	buf_append(sealed, envelope->tag.data, envelope->tag.size);
-	if (sealed->failed || !buf_reserve(payload, len) ||
+	payload->failed = payload->failed || sealed->failed; /* else the envelope would be served */
+	if (payload->failed || !buf_reserve(payload, len) ||
 		gnutls_aead_cipher_decrypt(crypt->cipher, envelope->iv.data, NONCE_SIZE, NULL, 0, TAG_SIZE,
 								   sealed->data, sealed->len, payload->data + payload->len,
 								   &len) < 0)

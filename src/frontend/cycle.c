@@ -276,7 +276,10 @@ send_call(Cycle *cycle)
 	db_call_uuid(call, 1, &cycle->query);
 	db_call_uuid(call, 2, &cycle->partition);
 	for (int i = 0; i < 3; i++)
+	{
 		buf_append(&call->params[3 + i].buf, arrays[i]->buf.data, arrays[i]->buf.len);
+		call->params[3 + i].buf.failed |= arrays[i]->buf.failed;
+	}
 	segment_columns_begin(&columns, call->params, 6);
 	cycle->targets.n_segments = 0;
 	for (PushTarget *target = cycle->targets.list; target; target = target->next)

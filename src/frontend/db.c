@@ -53,6 +53,7 @@ typedef struct DbConn
 
 struct DbLane
 {
+	const Db *db;
 	const char *name;
 	DbConn *conns;
 	int n_conns;
@@ -157,27 +158,27 @@ call_fail(DbCall *call, const DbError *error)
 	db_call_free(call);
 }
 
+/* All calls of a transaction. */
 static void
-call_fail_unavailable(DbCall *call, bool unknown)
-{
-	DbError error = {.message = unknown ? "database connection lost, outcome unknown"
-										: "database not available",
-					 .unknown = unknown};
-
-	call_fail(call, &error);
-}
-
-/* The same for all calls of its transaction. */
-static void
-calls_fail_unavailable(DbCall *call, bool unknown)
+calls_fail(DbCall *call, const DbError *error)
 {
 	while (call)
 	{
 		DbCall *follower = call->follower;
 
-		call_fail_unavailable(call, unknown);
+		call_fail(call, error);
 		call = follower;
 	}
+}
+
+static void
+calls_fail_unavailable(DbCall *call, bool unknown)
+{
+	DbError error = {.message = unknown ? "database connection lost, outcome unknown"
+										: "database not available",
+					 .unknown = unknown};
+
+	calls_fail(call, &error);
 }
 
 static void
@@ -265,7 +266,7 @@ db_lane_spare(const Db *db, DbLaneId id)
 static bool
 lane_down(const DbLane *lane)
 {
-	bool failed = false;
+	bool failed = lane->db->closing;
 
 	for (int i = 0; i < lane->n_conns; i++)
 	{
@@ -300,14 +301,33 @@ db_counts(const Db *db, int *up, int *active, int *waiting)
 	}
 }
 
+/* An argument that ran out of memory is cut short, and might be taken for a whole one. */
+static bool
+call_is_whole(const DbCall *call)
+{
+	for (int i = 0; i < CALL_MAX_PARAMS; i++)
+		if (call->params[i].buf.failed)
+			return false;
+	return true;
+}
+
 void
 db_submit(Db *db, DbLaneId id, DbCall *call)
 {
 	int64_t give_up_at = clock_ms() + db->conf->lock_timeout_ms;
+	bool whole = true;
 
 	call->lane = id;
 	for (DbCall *each = call; each; each = each->follower)
+	{
 		each->give_up_at = give_up_at;
+		whole = whole && call_is_whole(each);
+	}
+	if (!whole)
+	{
+		calls_fail(call, &(DbError){.sqlstate = "53200", .message = "out of memory"});
+		return;
+	}
 	lane_push(&db->lanes[id], call);
 	lane_run(&db->lanes[id]);
 }
@@ -858,6 +878,7 @@ db_open(struct event_base *base, const struct Conf *conf, DbNotify notify, void 
 	{
 		DbLane *lane = &db->lanes[i];
 
+		lane->db = db;
 		lane->name = names[i];
 		lane->n_conns = (int) sizes[i];
 		lane->queue_tail = &lane->queue;

@@ -425,7 +425,7 @@ begin_request(HttpExchange *x, const char *method, const char *version)
 	error = target_parse(&x->req.target, x->req.body.data);
 	buf_reset(&x->req.body);
 	if (error)
-		return refuse_and_close(x, 400, error);
+		return refuse_and_close(x, x->req.target.text ? 400 : 503, error);
 	if (verdict.content_length > conf->max_body_bytes)
 		return refuse_body(x, 413, "request body too large");
 	return authorize(x, method, &verdict);

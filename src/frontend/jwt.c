@@ -13,6 +13,8 @@ static const char *const algorithm_names[N_JWT_ALGORITHMS] = {
 	"HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256",
 	"PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"};
 
+const char jwt_out_of_memory[] = "out of memory";
+
 bool
 jwt_algorithm_parse(const char *name, JwtAlgorithm *out)
 {
@@ -242,8 +244,8 @@ judge_claims(const json_t *object, const JwtRules *rules, double now, JwtClaims 
 	if (read_string(object, "sub", &subject))
 		return "token subject is not a string";
 	claims->roles = read_roles(object, rules);
-	if (subject.len > 0)
-		claims->subject = strdup(subject.ptr);
+	if (subject.len > 0 && (claims->subject = strdup(subject.ptr)) == NULL)
+		return jwt_out_of_memory;
 	return NULL;
 }
 

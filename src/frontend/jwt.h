@@ -75,7 +75,11 @@ extern bool jwt_decode_base64(Span text, char *out, size_t *len);
 /* Takes the token apart.  NULL, or what is wrong with it. */
 extern const char *jwt_read(Span token, Jwt *jwt);
 
-/* Reads and judges the claims.  NULL, or what is wrong with them; then *claims is empty. */
+/*
+ * Reads and judges the claims.  NULL, or what is wrong with them, which may be
+ * jwt_out_of_memory; then *claims is empty.
+ */
+extern const char jwt_out_of_memory[];
 extern const char *jwt_read_claims(const Jwt *jwt, const JwtRules *rules, double now,
 								   JwtClaims *claims);
 

@@ -22,6 +22,7 @@
 #define HS_ALGORITHMS (1U << JWT_HS256 | 1U << JWT_HS384 | 1U << JWT_HS512)
 #define RS_ALGORITHMS (1U << JWT_RS256 | 1U << JWT_RS384 | 1U << JWT_RS512)
 #define ALL_ALGORITHMS ((1U << N_JWT_ALGORITHMS) - 1)
+#define PUBLIC_KEY_ALGORITHMS (ALL_ALGORITHMS & ~HS_ALGORITHMS)
 
 static struct
 {
@@ -119,7 +120,7 @@ loaded_algorithms(const Conf *conf)
 	if (ring.set)
 		algorithms |= jwk_set_algorithms(ring.set);
 	if (*conf->jwt_jwks_url)
-		algorithms |= ALL_ALGORITHMS & ~HS_ALGORITHMS;
+		algorithms |= PUBLIC_KEY_ALGORITHMS;
 	return algorithms;
 }
 
@@ -148,7 +149,12 @@ keyring_load(const Conf *conf)
 		return false;
 	ring.algorithms = configured_algorithms(conf) & loaded_algorithms(conf);
 	if (ring.algorithms)
+	{
+		/* The file may hold keys of other kinds when it is read again. */
+		if (ring.set)
+			ring.algorithms |= configured_algorithms(conf) & PUBLIC_KEY_ALGORITHMS;
 		return true;
+	}
 	snprintf(problem, sizeof(problem), "is %s, but there is no key for it: set %s",
 			 conf->jwt_algorithm,
 			 configured_algorithms(conf) & ~HS_ALGORITHMS

@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -101,6 +102,16 @@ raise_descriptor_limit(Conf *conf)
 	}
 }
 
+/* The pauses between attempts to connect differ from those of other front ends. */
+static void
+seed_jitter(void)
+{
+	unsigned seed = (unsigned) getpid();
+
+	(void) !getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
+	srandom(seed);
+}
+
 /* Signals are taken by this thread alone; the workers inherit the mask. */
 static void
 block_signals(sigset_t *set)
@@ -158,6 +169,7 @@ main(int argc, char **argv)
 	}
 	if (conf.threads == 0)
 		conf.threads = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? sysconf(_SC_NPROCESSORS_ONLN) / 2 : 1;
+	seed_jitter();
 	block_signals(&signals);
 	raise_descriptor_limit(&conf);
 	fd = open_listener(&conf);

@@ -172,7 +172,7 @@ answer(PushRequest *push)
 	failed = database_failure(push);
 	if (failed)
 	{
-		http_reply_error(push->req, 503, failed->error);
+		http_reply_error(push->req, 503, failed->error ? failed->error : "out of memory");
 		return;
 	}
 	buf_append_char(&body, '[');

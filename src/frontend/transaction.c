@@ -266,6 +266,7 @@ send_call(Transaction *t)
 	for (int i = 6; i < 12; i++)
 		pgarray_end(&call->params[i]);
 	buf_append(&leases->buf, t->leases.buf.data, t->leases.buf.len);
+	leases->buf.failed |= t->leases.buf.failed;
 	metrics_add(&t->req->worker->metrics, METRIC_PUSH_SEGMENTS, t->targets.n_segments);
 	db_submit(t->req->worker->db, LANE_WAIT, call);
 }
