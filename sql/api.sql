@@ -512,8 +512,9 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT s.consumer_group, count(*), sum(s.lag)::bigint, coalesce(sum(s.leased), 0)::bigint
-      FROM queen.stat_places() AS s
-     WHERE s.queue_id = wanted
+      FROM queen.log_partitions AS p
+     CROSS JOIN LATERAL queen.partition_places(p) AS s
+     WHERE p.queue_id = wanted
        AND (consumer_group IS NULL OR s.consumer_group = consumer_group)
      GROUP BY s.consumer_group
      ORDER BY s.consumer_group COLLATE "C";

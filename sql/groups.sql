@@ -11,12 +11,11 @@ RETURNS TABLE (consumer_group text, queue_id uuid, queue text, partition_id uuid
                consumed bigint, leased boolean, since timestamptz)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT c.consumer_group, q.id, q.name, c.partition_id, c.lag, c.consumed,
-           c.leased IS NOT NULL,
-           (SELECT h.created_at FROM queen.log_head(c.partition_id, c.passed + 1) AS h
-             WHERE c.lag > 0)
+    SELECT c.consumer_group, q.id, q.name, p.id, c.lag, c.consumed, c.leased IS NOT NULL,
+           (SELECT h.created_at FROM queen.log_head(p.id, c.passed + 1) AS h WHERE c.lag > 0)
       FROM queen.queues AS q
-      JOIN queen.stat_places() AS c ON c.queue_id = q.id
+      JOIN queen.log_partitions AS p ON p.queue_id = q.id
+     CROSS JOIN LATERAL queen.partition_places(p) AS c
      WHERE q.tenant_id = tenant AND q.deleted_at IS NULL;
 END;
 COMMENT ON FUNCTION queen.group_places(uuid) IS
@@ -41,8 +40,8 @@ AS $$
                'name', g.consumer_group, 'topics', jsonb_build_array(g.queue),
                'queueName', g.queue, 'members', g.cursors, 'partitionCursors', g.cursors,
                'partitionsWithLag', g.lagging, 'totalLag', g.lag, 'maxTimeLag', g.age,
-               'state', CASE WHEN g.age > 300 THEN 'Lagging' WHEN g.consumed > 0 THEN 'Stable'
-                             ELSE 'Dead' END,
+               'state', CASE WHEN g.age > 300 THEN 'Lagging'
+                             WHEN g.consumed > 0 OR g.leased THEN 'Stable' ELSE 'Dead' END,
                'storage', 'segments', 'subscriptionMode', m.subscription_mode,
                'subscriptionTimestamp', queen.wire_time(m.subscription_timestamp),
                'subscriptionCreatedAt', queen.wire_time(m.created_at), 'conflation', false)
@@ -51,10 +50,12 @@ AS $$
                    coalesce(l.queue_id, s.queue_id) AS queue_id,
                    coalesce(l.queue, s.queue) AS queue, coalesce(l.cursors, 0) AS cursors,
                    coalesce(l.lagging, 0) AS lagging, coalesce(l.lag, 0) AS lag,
-                   coalesce(l.consumed, 0) AS consumed, queen.lag_seconds(l.since) AS age
+                   coalesce(l.consumed, 0) AS consumed, coalesce(l.leased, false) AS leased,
+                   queen.lag_seconds(l.since) AS age
               FROM (SELECT p.consumer_group, p.queue_id, p.queue, count(*) AS cursors,
                            count(*) FILTER (WHERE p.lag > 0) AS lagging, sum(p.lag) AS lag,
-                           sum(p.consumed) AS consumed, min(p.since) AS since
+                           sum(p.consumed) AS consumed, bool_or(p.leased) AS leased,
+                           min(p.since) AS since
                       FROM queen.group_places(tenant) AS p
                      GROUP BY p.consumer_group, p.queue_id, p.queue) AS l
               FULL JOIN (SELECT m.consumer_group, q.id AS queue_id, q.name AS queue
@@ -107,7 +108,7 @@ AS $$
                'oldest_unconsumed_at', queen.wire_time(g.since), 'last_consumed_at', NULL)
                ORDER BY g.since, g.consumer_group COLLATE "C", p.id), '[]')
       FROM (SELECT *
-              FROM queen.group_places(tenant) AS l
+              FROM (SELECT * FROM queen.group_places(tenant) OFFSET 0) AS l
              WHERE l.since <= clock_timestamp() - make_interval(secs => min_seconds)
              ORDER BY l.since
              LIMIT 10000) AS g

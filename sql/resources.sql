@@ -11,6 +11,36 @@ END;
 COMMENT ON FUNCTION queen.wire_time(timestamptz) IS
     'A time as listings show it: ISO 8601, UTC, milliseconds';
 
+-- For a subscribed group without a cursor, the one that it will get. Only a partition that is older
+-- than the subscription and was written after it has to be searched for where the group starts.
+CREATE FUNCTION queen.partition_places(p queen.log_partitions)
+RETURNS TABLE (consumer_group text, passed bigint, lag bigint, leased bigint, consumed bigint)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT c.consumer_group, n.passed, p.last_offset - n.passed,
+           CASE WHEN c.lease_expires_at > pg_catalog.clock_timestamp()
+                THEN c.batch_end - c.committed END,
+           c.total_consumed
+      FROM queen.log_consumers AS c
+     CROSS JOIN LATERAL (SELECT greatest(c.committed, p.log_start - 1) AS passed) AS n
+     WHERE c.partition_id = p.id
+    UNION ALL
+    SELECT m.consumer_group, n.passed, p.last_offset - n.passed, NULL, 0
+      FROM queen.consumer_groups_metadata AS m
+     CROSS JOIN LATERAL (
+            SELECT CASE WHEN s.start <= p.created_at THEN p.log_start - 1
+                        WHEN s.start > p.last_created_at THEN p.last_offset
+                        ELSE queen.log_offset_before(p.id, p.log_start, p.last_offset,
+                                                     s.start) END AS passed
+              FROM (SELECT queen.log_subscription_start(m, p.created_at) AS start) AS s) AS n
+     WHERE m.queue_id = p.queue_id AND m.partition_name = ''
+       AND NOT EXISTS (SELECT
+                         FROM queen.log_consumers AS c
+                        WHERE c.partition_id = p.id AND c.consumer_group = m.consumer_group);
+END;
+COMMENT ON FUNCTION queen.partition_places(queen.log_partitions) IS
+    'Where each consumer group stands in a partition: passed is the last offset that it will not receive any more, lag the messages behind it, leased the messages under a live lease, NULL when there is none. A group that subscribed to the queue has a place in partitions that it has not met';
+
 CREATE FUNCTION queen.partition_counters(queue_id uuid)
 RETURNS TABLE (id uuid, name text, created_at timestamptz, log_start bigint,
                last_created_at timestamptz, segments bigint, bytes bigint, total bigint,
@@ -22,17 +52,14 @@ BEGIN ATOMIC
            greatest(n.total - n.pending - d.letters, 0), d.letters
       FROM queen.log_partitions AS p
      CROSS JOIN LATERAL (
-            SELECT coalesce(pg_catalog.min(k.committed)
+            SELECT coalesce(pg_catalog.min(k.passed)
                                 FILTER (WHERE k.consumer_group <> '__QUEUE_MODE__'),
-                            pg_catalog.min(k.committed), -1) AS worst,
-                   coalesce(pg_catalog.sum(k.batch_end - k.committed)
-                                FILTER (WHERE k.lease_expires_at > pg_catalog.clock_timestamp()),
-                            0)::bigint AS leased
-              FROM queen.log_consumers AS k
-             WHERE k.partition_id = p.id) AS c
+                            pg_catalog.min(k.passed), p.log_start - 1) AS passed,
+                   coalesce(pg_catalog.sum(k.leased), 0)::bigint AS leased
+              FROM queen.partition_places(p) AS k) AS c
      CROSS JOIN LATERAL (
             SELECT p.last_offset - p.log_start + 1 AS total,
-                   greatest(p.last_offset - greatest(c.worst, p.log_start - 1), 0) AS pending) AS n
+                   greatest(p.last_offset - c.passed, 0) AS pending) AS n
      CROSS JOIN LATERAL (
             SELECT pg_catalog.count(*) AS letters
               FROM queen.log_dlq AS l
@@ -40,7 +67,7 @@ BEGIN ATOMIC
      WHERE p.queue_id = partition_counters.queue_id;
 END;
 COMMENT ON FUNCTION queen.partition_counters(uuid) IS
-    'Per partition of a queue, in messages: total is what retention left; pending is what the slowest named group has not passed, or queue mode when there is no named group, or all; processing is under live leases; completed is the rest without the dead letters. bytes and segments as stored';
+    'Per partition of a queue, in messages: total is what retention left; pending is what the slowest named group has not passed or, having subscribed, is yet to get, or queue mode when there is no named group, or all; processing is under live leases; completed is the rest without the dead letters. bytes and segments as stored';
 
 CREATE FUNCTION queen.log_queues(tenant uuid) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER
@@ -140,11 +167,9 @@ BEGIN
                 UNION ALL
                 SELECT p.name, n.pending, least(coalesce(s.leased, 0), n.pending)
                   FROM queen.log_partitions AS p
-                  LEFT JOIN queen.stat_places() AS s
-                    ON s.partition_id = p.id AND s.queue_id = p.queue_id
-                   AND s.consumer_group = of_group
+                  LEFT JOIN LATERAL queen.partition_places(p) AS s ON s.consumer_group = of_group
                  CROSS JOIN LATERAL (
-                        SELECT CASE WHEN s.partition_id IS NULL
+                        SELECT CASE WHEN s.consumer_group IS NULL
                                     THEN p.last_offset - p.log_start + 1
                                     ELSE greatest(s.lag, 0) END AS pending) AS n
                  WHERE of_group IS NOT NULL AND p.queue_id = target) AS d);

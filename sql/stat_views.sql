@@ -144,39 +144,6 @@ COMMENT ON COLUMN queen.pg_stat_queen_queues.parked IS 'Pops that wait in front 
 COMMENT ON COLUMN queen.pg_stat_queen_queues.stats_reset IS
     'When the counters of this row started from zero; NULL when nothing has been counted';
 
--- Every cursor, and for a subscribed group the partitions that it has not met yet, with the cursor
--- that it will get there. Only such a partition that is older than the subscription and was
--- written after it has to be searched for where the group starts.
-CREATE FUNCTION queen.stat_places()
-RETURNS TABLE (queue_id uuid, consumer_group text, partition_id uuid, passed bigint, lag bigint,
-               leased bigint, consumed bigint)
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT p.queue_id, c.consumer_group, p.id, n.passed, p.last_offset - n.passed,
-           CASE WHEN c.lease_expires_at > pg_catalog.clock_timestamp()
-                THEN c.batch_end - c.committed END,
-           c.total_consumed
-      FROM queen.log_consumers AS c
-      JOIN queen.log_partitions AS p ON p.id = c.partition_id
-     CROSS JOIN LATERAL (SELECT greatest(c.committed, p.log_start - 1) AS passed) AS n
-    UNION ALL
-    SELECT p.queue_id, m.consumer_group, p.id, n.passed, p.last_offset - n.passed, NULL, 0
-      FROM queen.consumer_groups_metadata AS m
-      JOIN queen.log_partitions AS p ON p.queue_id = m.queue_id
-     CROSS JOIN LATERAL (
-            SELECT CASE WHEN s.start <= p.created_at THEN p.log_start - 1
-                        WHEN s.start > p.last_created_at THEN p.last_offset
-                        ELSE queen.log_offset_before(p.id, p.log_start, p.last_offset,
-                                                     s.start) END AS passed
-              FROM (SELECT queen.log_subscription_start(m, p.created_at) AS start) AS s) AS n
-     WHERE m.partition_name = ''
-       AND NOT EXISTS (SELECT
-                         FROM queen.log_consumers AS c
-                        WHERE c.partition_id = p.id AND c.consumer_group = m.consumer_group);
-END;
-COMMENT ON FUNCTION queen.stat_places() IS
-    'Where each consumer group stands in each partition: passed is the last offset that it will not receive any more, lag the messages behind it, leased the messages under a live lease, NULL when there is none';
-
 CREATE FUNCTION queen.stat_consumers(OUT queue_id uuid, OUT tenant_id uuid, OUT queue text,
                                      OUT consumer_group text, OUT partitions bigint,
                                      OUT lag bigint, OUT lagging_partitions bigint,
@@ -192,12 +159,14 @@ AS $$
            min(CASE WHEN c.lag > 0
                     THEN (SELECT s.created_at
                             FROM queen.log_segments AS s
-                           WHERE s.partition_id = c.partition_id AND s.base_offset <= c.passed + 1
+                           WHERE s.partition_id = p.id AND s.base_offset <= c.passed + 1
                            ORDER BY s.base_offset DESC
                            LIMIT 1) END),
            count(c.leased), coalesce(sum(c.leased), 0)::bigint, sum(c.consumed)::bigint
-      FROM queen.stat_places() AS c
-      JOIN queen.queues AS q ON q.id = c.queue_id AND q.deleted_at IS NULL
+      FROM queen.queues AS q
+      JOIN queen.log_partitions AS p ON p.queue_id = q.id
+     CROSS JOIN LATERAL queen.partition_places(p) AS c
+     WHERE q.deleted_at IS NULL
      GROUP BY q.id, c.consumer_group;
 $$;
 COMMENT ON FUNCTION queen.stat_consumers() IS

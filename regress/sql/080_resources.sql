@@ -1,8 +1,10 @@
 -- Listings: counters by offset arithmetic, options, and what a tenant sees.
 \getenv srcdir PG_ABS_SRCDIR
 \set segments :srcdir '/lib/segments.sql'
+\set consume :srcdir '/lib/consume.sql'
 \set ECHO none
 \i :segments
+\i :consume
 \set ECHO all
 \set SHOW_CONTEXT never
 -- Ids, times and bytes replaced by what is known about them.
@@ -78,6 +80,16 @@ UPDATE queen.log_partitions SET log_start = 5, segments = 0, bytes = 0 WHERE id 
 SELECT * FROM pg_temp.stats('shop.orders') WHERE partition = 'b';
 SELECT r -> 'oldestMessage' AS oldest, r -> 'newestMessage' AS newest
   FROM jsonb_path_query(queen.log_queue(pg_temp.tenant(), 'shop.orders'), '$.partitions[*] ? (@.name == "b")') AS r;
+
+-- A group that subscribed counts before it has read anything: not what was there, then what comes.
+SELECT (pg_temp.push('late', 'p', 'a', 'b', 'c')).status;
+SELECT partition, pending FROM pg_temp.stats('late') WHERE partition = 'p';
+SELECT status FROM pg_temp.pop('late', grp => 'late', mode => 'new');
+DELETE FROM queen.log_consumers WHERE consumer_group = 'late';
+SELECT partition, pending FROM pg_temp.stats('late') WHERE partition = 'p';
+SELECT (pg_temp.push('late', 'p', 'd')).status;
+SELECT partition, pending FROM pg_temp.stats('late') WHERE partition = 'p';
+SELECT queen.log_delete_queue(pg_temp.tenant(), 'late');
 
 -- Bytes and segments come from the partition rows: a listing does not touch the segments.
 SELECT pg_stat_force_next_flush();

@@ -5,7 +5,8 @@ SELECT p.oid::regprocedure FROM pg_proc AS p
  WHERE p.pronamespace = 'queen'::regnamespace
    AND EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0);
 SELECT c.oid::regclass, a.privilege_type FROM pg_class AS c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) AS a
- WHERE c.relnamespace = 'queen'::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner;
+ WHERE c.relnamespace = 'queen'::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner
+ ORDER BY c.relname COLLATE "C";
 SELECT has_schema_privilege('public', 'queen', 'USAGE');
 
 -- What the front end may call. All of it runs with the owner's rights.

@@ -46,6 +46,14 @@ $$;
 
 SELECT queen.log_groups(pg_temp.tenant()), queen.log_group(pg_temp.tenant(), 'g'), queen.log_lagging(pg_temp.tenant(), 0);
 
+-- Who holds a lease is at work, whether or not it has completed anything.
+SELECT base_offset FROM pg_temp.push('lives', 'p', 'a');
+SELECT status FROM pg_temp.pop('lives', grp => 'l', mode => 'all');
+SELECT g -> 'state' AS state FROM jsonb_array_elements(queen.log_groups(pg_temp.tenant())) AS g;
+UPDATE queen.log_consumers SET lease_expires_at = now() - interval '1 s' WHERE consumer_group = 'l';
+SELECT g -> 'state' AS state FROM jsonb_array_elements(queen.log_groups(pg_temp.tenant())) AS g;
+SELECT queen.log_delete_queue(pg_temp.tenant(), 'lives');
+
 -- Lags by offsets; an age from the first message that is not committed, leased or not.
 SELECT base_offset FROM pg_temp.push('q', 'p1', 'a', 'b', 'c', 'd');
 SELECT pg_temp.age('q', 'p1', '2 hours');
