@@ -308,9 +308,7 @@ DECLARE
     n      int;
 BEGIN
     PERFORM queen.log_guard();
-    IF max_rows < 1 IS NOT FALSE THEN
-        RAISE EXCEPTION 'max_rows must be at least 1' USING ERRCODE = 'invalid_parameter_value';
-    END IF;
+    PERFORM queen.log_check_batch(max_rows);
     SELECT p.id INTO target
       FROM queen.queues AS q
       JOIN queen.log_partitions AS p ON p.queue_id = q.id

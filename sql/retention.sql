@@ -87,7 +87,7 @@ BEGIN
           FROM queen.log_segments AS s
          WHERE s.partition_id = p.id AND s.base_offset >= p.log_start
          ORDER BY s.base_offset
-         LIMIT max_rows + 1
+         LIMIT max_rows::bigint + 1
     LOOP
         reason := CASE
             WHEN segment.created_at < instant - rule.retention THEN 'retention'

@@ -34,7 +34,7 @@ BEGIN
           FROM queen.log_txns AS t
          WHERE t.partition_id = p.id AND t.base_offset >= p.txns_start
          ORDER BY t.base_offset
-         LIMIT max_rows + 1
+         LIMIT max_rows::bigint + 1
     LOOP
         oldest := txn.created_at;
         EXIT WHEN txn.created_at >= instant - age OR rows = max_rows;

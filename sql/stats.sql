@@ -1,7 +1,6 @@
 -- Counting: what the procedures report while they work. It takes effect when the transaction
 -- commits, and does nothing in a server that has not preloaded the library.
 
-
 CREATE FUNCTION queen.stat_ack(queue_id uuid, completed bigint, failed bigint, retried bigint,
                                dead_lettered bigint, dropped bigint) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME';

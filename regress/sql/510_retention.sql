@@ -34,7 +34,7 @@ SELECT * FROM pg_temp.due('q');
 -- Off is off.
 SELECT pg_temp.configure('q', '{"retentionEnabled": false}');
 SELECT pg_temp.age('q', 'p', '10 days');
-SELECT * FROM pg_temp.retain();
+SELECT * FROM pg_temp.retain(2147483647);
 SELECT * FROM pg_temp.due('q');
 
 -- Steps: at most max_rows segments each, one history row each (V-72).

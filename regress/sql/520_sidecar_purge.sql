@@ -25,7 +25,7 @@ END
 $$;
 SELECT * FROM pg_temp.purge();
 SELECT pg_temp.age(queue, 'p', '100 seconds') FROM q;
-SELECT * FROM pg_temp.purge();
+SELECT * FROM pg_temp.purge(2147483647);
 SELECT q.queue, l.log_start, l.log, l.txns_start, l.sidecar, l.sound FROM q, pg_temp.log(q.queue) AS l;
 SELECT count(*) FROM queen.retention_history;
 

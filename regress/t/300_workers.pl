@@ -64,6 +64,19 @@ $node->reload;
 wait_until(sub { statistics($queen, 'history', 'cycles') >= $cycles + 3 }, 'history runs every second');
 is(workers($queen)->{history}, $workers->{history}, 'a reload changes the interval of a running worker');
 
+# Deleted queues are counted together, from then on.
+$queen->sql(q{SELECT queen.push('gone', '{}')});
+$queen->sql(q{SELECT queen.delete_queue('gone')});
+my $gone = sub {
+    return $queen->sql(q{SELECT pushes, stats_reset FROM queen.stat_queues()
+                          WHERE queue_id = '00000000-0000-0000-0000-000000000000'});
+};
+wait_until(sub { $gone->() ne '' }, 'the counters of a deleted queue are kept');
+my $kept = $gone->();
+$cycles = statistics($queen, 'history', 'cycles');
+wait_until(sub { statistics($queen, 'history', 'cycles') >= $cycles + 2 }, 'history runs on');
+is($gone->(), $kept, 'and do not begin anew');
+
 # Off and on.
 $node->append_conf('postgresql.conf', "queen.workers = off\n");
 $node->reload;

@@ -37,6 +37,7 @@ counted_queues(void)
 	return PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
 }
 
+/* The statement's snapshot is younger than what it is asked about: a queue is seen, or gone. */
 static void
 forget_deleted(Step *step, StepResult *result)
 {
@@ -46,7 +47,7 @@ forget_deleted(Step *step, StepResult *result)
 	SPI_execute_with_args("SELECT c.id FROM pg_catalog.unnest($1) AS c (id)"
 						  " WHERE NOT EXISTS (SELECT FROM queen.queues AS q WHERE q.id = c.id"
 						  " AND q.deleted_at IS NULL)",
-						  1, types, values, NULL, true, 0);
+						  1, types, values, NULL, false, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		bool isnull;

@@ -148,23 +148,57 @@ uuid_datum(const uint8_t *bytes)
 	return UUIDPGetDatum(uuid);
 }
 
+/* The columns message_id, trace_id, transaction_id and producer_sub. */
+static void
+identity_columns(const Frame *frame, Datum *values, bool *nulls)
+{
+	values[0] = uuid_datum(frame->message_id);
+	nulls[1] = frame->trace_id == NULL;
+	if (!nulls[1])
+		values[1] = uuid_datum(frame->trace_id);
+	values[2] = PointerGetDatum(frame_text(frame->transaction_id));
+	nulls[3] = frame->producer_sub.ptr == NULL;
+	if (!nulls[3])
+		values[3] = PointerGetDatum(frame_text(frame->producer_sub));
+	nulls[0] = nulls[2] = false;
+}
+
 #define FRAME_COLUMNS 6
 
 /* The columns of log_frame(), from "flags" on. */
 static void
 frame_columns(const Frame *frame, Datum *values, bool *nulls)
 {
-	memset(nulls, 0, FRAME_COLUMNS * sizeof(*nulls));
 	values[0] = Int32GetDatum(frame->flags);
-	values[1] = uuid_datum(frame->message_id);
-	nulls[2] = frame->trace_id == NULL;
-	if (!nulls[2])
-		values[2] = uuid_datum(frame->trace_id);
-	values[3] = PointerGetDatum(frame_text(frame->transaction_id));
-	nulls[4] = frame->producer_sub.ptr == NULL;
-	if (!nulls[4])
-		values[4] = PointerGetDatum(frame_text(frame->producer_sub));
+	identity_columns(frame, values + 1, nulls + 1);
 	values[5] = PointerGetDatum(bytea_of(frame->payload.ptr, frame->payload.len));
+	nulls[0] = nulls[5] = false;
+}
+
+/* Puts frames first..last into the result; what a row needed is freed with it. */
+static void
+put_frames(ReturnSetInfo *result, const Segment *segment, int32 first, int32 last,
+		   void (*put)(ReturnSetInfo *result, int32 number, const Frame *frame))
+{
+	MemoryContext scratch =
+		AllocSetContextCreate(CurrentMemoryContext, "queen frame", ALLOCSET_DEFAULT_SIZES);
+	FrameReader reader;
+	Frame frame;
+
+	frame_reader_init(&reader, segment->raw, segment->len);
+	for (int32 i = 0; i <= last && frame_next(&reader, &frame); i++)
+	{
+		MemoryContext caller;
+
+		if (i < first)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		caller = MemoryContextSwitchTo(scratch);
+		put(result, i, &frame);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(scratch);
+	}
+	MemoryContextDelete(scratch);
 }
 
 /*
@@ -214,6 +248,18 @@ log_frame(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(tuple));
 }
 
+static void
+put_frame(ReturnSetInfo *result, int32 number, const Frame *frame)
+{
+	Datum values[1 + FRAME_COLUMNS];
+	bool nulls[1 + FRAME_COLUMNS];
+
+	values[0] = Int32GetDatum(number);
+	nulls[0] = false;
+	frame_columns(frame, values + 1, nulls + 1);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
 /*
  * log_frames(blob bytea, first int, last int) returns table (frame int, flags int, ...)
  *		The columns of log_frame() after the number; no rows for a corrupt segment.
@@ -221,41 +267,12 @@ log_frame(PG_FUNCTION_ARGS)
 Datum
 log_frames(PG_FUNCTION_ARGS)
 {
-	bytea *blob = PG_GETARG_BYTEA_PP(0);
-	int32 first = PG_GETARG_INT32(1);
-	int32 last = PG_GETARG_INT32(2);
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	Segment segment;
-	FrameReader reader;
-	Frame frame;
-	MemoryContext scratch;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (segment_open(blob, &segment) != NULL)
-	{
-		segment_close(&segment);
-		return (Datum) 0;
-	}
-	scratch = AllocSetContextCreate(CurrentMemoryContext, "queen frame", ALLOCSET_DEFAULT_SIZES);
-	frame_reader_init(&reader, segment.raw, segment.len);
-	for (int32 i = 0; i <= last && frame_next(&reader, &frame); i++)
-	{
-		Datum values[1 + FRAME_COLUMNS];
-		bool nulls[1 + FRAME_COLUMNS];
-		MemoryContext caller;
-
-		if (i < first)
-			continue;
-		CHECK_FOR_INTERRUPTS();
-		caller = MemoryContextSwitchTo(scratch);
-		values[0] = Int32GetDatum(i);
-		nulls[0] = false;
-		frame_columns(&frame, values + 1, nulls + 1);
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-		MemoryContextSwitchTo(caller);
-		MemoryContextReset(scratch);
-	}
-	MemoryContextDelete(scratch);
+	if (segment_open(PG_GETARG_BYTEA_PP(0), &segment) == NULL)
+		put_frames((ReturnSetInfo *) fcinfo->resultinfo, &segment, PG_GETARG_INT32(1),
+				   PG_GETARG_INT32(2), put_frame);
 	segment_close(&segment);
 	return (Datum) 0;
 }
@@ -304,21 +321,15 @@ payload_jsonb(text *payload, Datum *result)
 }
 
 static void
-put_message(ReturnSetInfo *result, int number, const Frame *frame)
+put_message(ReturnSetInfo *result, int32 number, const Frame *frame)
 {
 	text *payload = frame_text(frame->payload.len > 0 ? frame->payload : SPAN_LITERAL("null"));
 	Datum values[7];
-	bool nulls[7] = {false};
+	bool nulls[7];
 
 	values[0] = Int32GetDatum(number);
-	values[1] = uuid_datum(frame->message_id);
-	nulls[2] = frame->trace_id == NULL;
-	if (!nulls[2])
-		values[2] = uuid_datum(frame->trace_id);
-	values[3] = PointerGetDatum(frame_text(frame->transaction_id));
-	nulls[4] = frame->producer_sub.ptr == NULL;
-	if (!nulls[4])
-		values[4] = PointerGetDatum(frame_text(frame->producer_sub));
+	nulls[0] = false;
+	identity_columns(frame, values + 1, nulls + 1);
 	nulls[5] = !payload_jsonb(payload, &values[5]);
 	nulls[6] = !nulls[5];
 	values[6] = PointerGetDatum(payload);
@@ -334,36 +345,13 @@ put_message(ReturnSetInfo *result, int number, const Frame *frame)
 Datum
 log_unpack(PG_FUNCTION_ARGS)
 {
-	bytea *blob = PG_GETARG_BYTEA_PP(0);
-	int32 frames = PG_GETARG_INT32(1);
-	int32 first = PG_GETARG_INT32(2);
-	int32 last = PG_GETARG_INT32(3);
 	Segment segment;
-	FrameReader reader;
-	Frame frame;
-	MemoryContext scratch;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (segment_open(blob, &segment) != NULL || segment.frames != frames)
-	{
-		segment_close(&segment);
-		return (Datum) 0;
-	}
-	scratch = AllocSetContextCreate(CurrentMemoryContext, "queen message", ALLOCSET_DEFAULT_SIZES);
-	frame_reader_init(&reader, segment.raw, segment.len);
-	for (int32 i = 0; i <= last && frame_next(&reader, &frame); i++)
-	{
-		MemoryContext caller;
-
-		if (i < first)
-			continue;
-		CHECK_FOR_INTERRUPTS();
-		caller = MemoryContextSwitchTo(scratch);
-		put_message((ReturnSetInfo *) fcinfo->resultinfo, i, &frame);
-		MemoryContextSwitchTo(caller);
-		MemoryContextReset(scratch);
-	}
-	MemoryContextDelete(scratch);
+	if (segment_open(PG_GETARG_BYTEA_PP(0), &segment) == NULL &&
+		segment.frames == PG_GETARG_INT32(1))
+		put_frames((ReturnSetInfo *) fcinfo->resultinfo, &segment, PG_GETARG_INT32(2),
+				   PG_GETARG_INT32(3), put_message);
 	segment_close(&segment);
 	return (Datum) 0;
 }

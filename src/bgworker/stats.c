@@ -186,7 +186,7 @@ stats_forget_queue(const pg_uuid_t *queue)
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	stats = hash_search(table, &key, HASH_FIND, NULL);
-	if (stats != NULL)
+	if (stats != NULL && memcmp(&key, &gone_key, sizeof(QueueKey)) != 0)
 	{
 		uint64 counters[QUEUE_COUNTERS];
 		QueueStats *gone;

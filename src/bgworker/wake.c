@@ -19,11 +19,11 @@
 
 #include "gucs.h"
 #include "shmem.h"
+#include "uuid.h"
 #include "wake.h"
 #include "worker.h"
 
 #define WAKE_CHANNEL "queen_wake"
-#define UUID_TEXT_LEN 36
 #define ITEM_MAX (UUID_TEXT_LEN + 12) /* id, colon, number, comma */
 
 static char payload[WAKE_MAX * ITEM_MAX + 1]; /* of the next notification */
@@ -78,15 +78,11 @@ wake_list_add(const pg_uuid_t *queue)
 static char *
 append_entry(const WakeEntry *entry, char *out)
 {
-	static const char digits[] = "0123456789abcdef";
+	Uuid id;
 
-	for (int i = 0; i < UUID_LEN; i++)
-	{
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*out++ = '-';
-		*out++ = digits[entry->queue.data[i] >> 4];
-		*out++ = digits[entry->queue.data[i] & 15];
-	}
+	memcpy(id.bytes, entry->queue.data, UUID_LEN);
+	uuid_format(&id, out);
+	out += UUID_TEXT_LEN;
 	if (entry->origin != 0)
 		out += sprintf(out, ":%d", entry->origin);
 	return out;

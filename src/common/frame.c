@@ -4,6 +4,8 @@
  */
 #include "frame.h"
 
+#include "take.h"
+
 #include <assert.h>
 
 #define ID_SIZE 16
@@ -86,30 +88,6 @@ frame_reader_init(FrameReader *reader, const void *data, size_t len)
 	reader->pos = data;
 	reader->end = len > 0 ? reader->pos + len : reader->pos; /* an empty buffer may be NULL */
 	reader->error = NULL;
-}
-
-/* Takes "len" bytes off the body; NULL when it has fewer. */
-static inline const uint8_t *
-take(const uint8_t **pos, const uint8_t *end, size_t len)
-{
-	const uint8_t *start = *pos;
-
-	if ((size_t) (end - start) < len)
-		return NULL;
-	*pos = start + len;
-	return start;
-}
-
-static inline bool
-take_short_text(const uint8_t **pos, const uint8_t *end, Span *text)
-{
-	const uint8_t *len = take(pos, end, 2);
-
-	if (len == NULL)
-		return false;
-	text->len = get_u16(len);
-	text->ptr = (const char *) take(pos, end, text->len);
-	return text->ptr != NULL;
 }
 
 static bool

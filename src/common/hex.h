@@ -18,4 +18,14 @@ hex_digit(char c)
 	return -1;
 }
 
+/* The value of two digits, -1 when they are not; what follows a bad one is not read. */
+static inline int
+hex_byte(const char *digits)
+{
+	int high = hex_digit(digits[0]);
+	int low = high < 0 ? -1 : hex_digit(digits[1]);
+
+	return low < 0 ? -1 : high << 4 | low;
+}
+
 #endif

@@ -5,6 +5,7 @@
 #include "spoolfile.h"
 
 #include "hash.h"
+#include "take.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -80,30 +81,6 @@ spool_record_append(Buf *out, const SpoolRecord *record)
 
 /* --- reading ---------------------------------------------------------------- */
 
-/* Takes "len" bytes off the body; NULL when it has fewer. */
-static const uint8_t *
-take(const uint8_t **pos, const uint8_t *end, size_t len)
-{
-	const uint8_t *start = *pos;
-
-	if ((size_t) (end - start) < len)
-		return NULL;
-	*pos = start + len;
-	return start;
-}
-
-static bool
-take_text(const uint8_t **pos, const uint8_t *end, Span *text)
-{
-	const uint8_t *len = take(pos, end, 2);
-
-	if (len == NULL)
-		return false;
-	text->len = (size_t) len[0] | (size_t) len[1] << 8;
-	text->ptr = (const char *) take(pos, end, text->len);
-	return text->ptr != NULL;
-}
-
 static bool
 read_body(const uint8_t *pos, const uint8_t *end, SpoolRecord *record)
 {
@@ -123,10 +100,11 @@ read_body(const uint8_t *pos, const uint8_t *end, SpoolRecord *record)
 		if (frame->trace_id == NULL)
 			return false;
 	}
-	if (!take_text(&pos, end, &record->queue) || !take_text(&pos, end, &record->partition) ||
-		!take_text(&pos, end, &frame->transaction_id))
+	if (!take_short_text(&pos, end, &record->queue) ||
+		!take_short_text(&pos, end, &record->partition) ||
+		!take_short_text(&pos, end, &frame->transaction_id))
 		return false;
-	if ((frame->flags & FRAME_PRODUCER) && !take_text(&pos, end, &frame->producer_sub))
+	if ((frame->flags & FRAME_PRODUCER) && !take_short_text(&pos, end, &frame->producer_sub))
 		return false;
 	frame->payload = (Span){(const char *) pos, (size_t) (end - pos)};
 	return true;

@@ -141,16 +141,15 @@ uuid_parse(const char *text, size_t len, Uuid *out)
 		return false;
 	for (int i = 0; i < 16; i++)
 	{
-		int high;
-		int low;
+		int byte;
 
 		if (hyphen_before(i) && *text++ != '-')
 			return false;
-		high = hex_digit(*text++);
-		low = hex_digit(*text++);
-		if (high < 0 || low < 0)
+		byte = hex_byte(text);
+		if (byte < 0)
 			return false;
-		uuid.bytes[i] = (uint8_t) (high << 4 | low);
+		uuid.bytes[i] = (uint8_t) byte;
+		text += 2;
 	}
 	*out = uuid;
 	return true;

@@ -23,13 +23,12 @@ decode(const char *raw, const char *stop, bool in_query, char **out, Span *span)
 	{
 		if (*raw == '%')
 		{
-			int high = hex_digit(raw[1]);
-			int low = high < 0 ? -1 : hex_digit(raw[2]);
+			int byte = hex_byte(raw + 1);
 
-			if (low < 0 && in_query)
+			if (byte < 0 && in_query)
 				return NULL;
-			*dst++ = low < 0 ? '%' : (char) (high << 4 | low);
-			raw += low < 0 ? 1 : 3;
+			*dst++ = byte < 0 ? '%' : (char) byte;
+			raw += byte < 0 ? 1 : 3;
 		}
 		else
 		{
