@@ -28,23 +28,26 @@ BEGIN
      GROUP BY e.tenant, e.queue
      ORDER BY e.tenant, e.queue COLLATE "C"
     ON CONFLICT DO NOTHING;
-    -- The key lock keeps a queue from being drained away between this and the commit.
+    -- The key lock keeps a queue from being drained away between this and the commit. Queue by queue
+    -- through the index, whatever the planner makes of the table: there may be thousands of both.
     WITH live AS MATERIALIZED (
-        SELECT q.id, q.tenant_id, q.name
-          FROM queen.queues AS q
-         WHERE (q.tenant_id, q.name) IN (SELECT e.tenant, e.queue
-                                           FROM unnest(tenants, queues) AS e (tenant, queue))
-           AND q.deleted_at IS NULL
-         ORDER BY q.tenant_id, q.name COLLATE "C"
-           FOR KEY SHARE
+        SELECT q.id, w.partitions
+          FROM (SELECT e.tenant, e.queue, array_agg(DISTINCT e.partition COLLATE "C") AS partitions
+                  FROM unnest(tenants, queues, partitions) AS e (tenant, queue, partition)
+                 GROUP BY e.tenant, e.queue
+                 ORDER BY e.tenant, e.queue COLLATE "C") AS w
+         CROSS JOIN LATERAL (
+               SELECT p.id
+                 FROM queen.queues AS p
+                WHERE p.tenant_id = w.tenant AND p.name = w.queue AND p.deleted_at IS NULL
+                  FOR KEY SHARE) AS q
     ), added AS (
         INSERT INTO queen.log_partitions (queue_id, name)
-        SELECT l.id, e.partition
-          FROM unnest(tenants, queues, partitions) AS e (tenant, queue, partition)
-          JOIN live AS l ON l.tenant_id = e.tenant AND l.name = e.queue
-         WHERE e.partition <> '' AND queen.log_valid_name(e.partition)
-         GROUP BY l.id, e.partition
-         ORDER BY l.id, e.partition COLLATE "C"
+        SELECT l.id, n.name
+          FROM live AS l
+         CROSS JOIN LATERAL unnest(l.partitions) AS n (name)
+         WHERE n.name <> '' AND queen.log_valid_name(n.name)
+         ORDER BY l.id, n.name COLLATE "C"
         ON CONFLICT DO NOTHING
         RETURNING id, created_at
     )

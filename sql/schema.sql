@@ -28,7 +28,9 @@ CREATE TABLE queen.queues (
     deleted_at                  timestamptz
 );
 CREATE UNIQUE INDEX queues_tenant_name_uk ON queen.queues (tenant_id, name);
-CREATE INDEX queues_labels_idx ON queen.queues (tenant_id, namespace, task);
+-- The tenant comes last: nobody shall look for a name in the tenant's part of this index, which is
+-- all the same to a planner that knows nothing of the table.
+CREATE INDEX queues_labels_idx ON queen.queues (namespace, task, tenant_id);
 CREATE INDEX queues_deleted_idx ON queen.queues (deleted_at) WHERE deleted_at IS NOT NULL;
 
 COMMENT ON TABLE queen.queues IS 'One row per queue: its identity (id) and its whole configuration';
