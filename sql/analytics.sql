@@ -13,15 +13,12 @@ DECLARE
 BEGIN
     RETURN (
         SELECT coalesce(jsonb_agg(jsonb_build_object(
-                   'queueName', s.queue, 'popCount', s.pops, 'avgLagMs', s.avg_lag,
+                   'queueName', s.queue, 'popCount', s.pops,
+                   'avgLagMs', queen.log_average_lag(s.lag, s.popped),
                    'maxLagMs', s.max_lag, 'bucketMinutes', queen.log_window_json(w) -> 'bucketMinutes',
                    'bucketTime', queen.wire_bucket(s.bucket))
                    ORDER BY s.bucket, s.queue COLLATE "C"), '[]')
-          FROM (SELECT r.bucket, r.queue, sum((r.h).pops) AS pops,
-                       queen.log_average_lag(sum((r.h).pop_lag), sum((r.h).pop_messages)) AS avg_lag,
-                       max((r.h).max_pop_lag) AS max_lag
-                  FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r
-                 GROUP BY r.bucket, r.queue) AS s);
+          FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS s);
 END
 $$;
 COMMENT ON FUNCTION queen.log_analytics_queue_lag(uuid, text, text, text, text, text) IS
@@ -50,23 +47,14 @@ BEGIN
               JOIN queen.log_partitions AS p ON p.queue_id = q.id
              WHERE p.created_at > w.since AND p.created_at <= w.until
              GROUP BY 1, 2
-        ), gained AS MATERIALIZED (
-            SELECT r.bucket, r.queue, sum((r.h).pushes) AS pushes,
-                   sum((r.h).push_messages) AS pushed, sum((r.h).pop_messages) AS popped,
-                   sum((r.h).empty_pops) AS empty, sum((r.h).acks_completed) AS completed,
-                   sum((r.h).acks_failed + (r.h).acks_retried + (r.h).dead_letters
-                       + (r.h).acks_dropped) AS failed,
-                   queen.log_average_lag(sum((r.h).pop_lag), sum((r.h).pop_messages)) AS avg_lag,
-                   max((r.h).max_pop_lag) AS max_lag, max((r.h).parked) AS parked
-              FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r
-             GROUP BY r.bucket, r.queue
         ), sums AS MATERIALIZED (
             SELECT bucket, queue, coalesce(c.n, 0) AS created, coalesce(g.pushes, 0) AS pushes,
                    coalesce(g.pushed, 0) AS pushed, coalesce(g.popped, 0) AS popped,
                    coalesce(g.empty, 0) AS empty, coalesce(g.completed, 0) AS completed,
-                   coalesce(g.failed, 0) AS failed, coalesce(g.avg_lag, 0) AS avg_lag,
+                   coalesce(g.failed, 0) AS failed,
+                   queen.log_average_lag(g.lag, g.popped) AS avg_lag,
                    coalesce(g.max_lag, 0) AS max_lag, coalesce(g.parked, 0) AS parked
-              FROM gained AS g
+              FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS g
               FULL JOIN created AS c USING (bucket, queue)
         )
         SELECT jsonb_build_object(
@@ -112,9 +100,7 @@ BEGIN
                        'hostname', NULL, 'workerId', NULL, 'parkedCount', s.parked)
                        ORDER BY s.bucket, s.queue COLLATE "C"), '[]'),
                    'replicas', '[]'::jsonb)
-          FROM (SELECT r.bucket, r.queue, max((r.h).parked) AS parked
-                  FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r
-                 GROUP BY r.bucket, r.queue) AS s);
+          FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS s);
 END
 $$;
 COMMENT ON FUNCTION queen.log_analytics_parked(uuid, text, text, text, text, text) IS
@@ -188,19 +174,15 @@ DECLARE
     w CONSTANT queen.log_window := queen.log_window(since, until, '1 hour');
 BEGIN
     RETURN queen.log_window_json(w) || (
-        WITH rows AS MATERIALIZED (
-            SELECT r.bucket, r.queue, (r.h).*
-              FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r
-        ), sums AS MATERIALIZED (
+        WITH sums AS MATERIALIZED (
             SELECT r.bucket, r.queue, GROUPING(r.bucket) = 0 AS by_bucket,
                    GROUPING(r.queue) = 0 AS by_queue, sum(r.pushes) AS pushes,
-                   sum(r.push_messages) AS pushed, sum(r.pops) AS pops,
-                   sum(r.pop_messages) AS popped, sum(r.acks_completed) AS completed,
-                   sum(r.acks_failed + r.acks_retried + r.dead_letters + r.acks_dropped) AS failed,
-                   sum(r.dead_letters) AS letters,
-                   queen.log_average_lag(sum(r.pop_lag), sum(r.pop_messages)) AS avg_lag,
-                   coalesce(max(r.max_pop_lag), 0) AS max_lag
-              FROM rows AS r
+                   sum(r.pushed) AS pushed, sum(r.pops) AS pops, sum(r.popped) AS popped,
+                   sum(r.completed) AS completed, sum(r.failed) AS failed,
+                   sum(r.letters) AS letters,
+                   queen.log_average_lag(sum(r.lag), sum(r.popped)) AS avg_lag,
+                   coalesce(max(r.max_lag), 0) AS max_lag
+              FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r
              GROUP BY GROUPING SETS ((r.bucket), (r.queue), ())
         )
         SELECT jsonb_build_object(
@@ -276,8 +258,7 @@ BEGIN
               FROM (SELECT r.bucket,
                            CASE group_by WHEN 'namespace' THEN r.namespace WHEN 'task' THEN r.task
                                          ELSE r.queue END AS name,
-                           (r.h).push_messages AS pushed, (r.h).pop_messages AS popped,
-                           (r.h).acks_completed AS completed, (r.h).dead_letters AS letters
+                           r.pushed, r.popped, r.completed, r.letters
                       FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r) AS s
              GROUP BY GROUPING SETS ((s.name, s.bucket), (s.name))
         )

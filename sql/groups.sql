@@ -151,7 +151,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queen.log_move_subscription(uuid, text, timestamptz) IS
-    'Changes where a consumer group starts on partitions that it has not met, in all its subscriptions, and returns the answer of POST /consumer-groups/:group/subscription with their number. Moves no cursor. Raises 22023 without a start, 0A000 outside READ COMMITTED';
+    'Changes where a consumer group starts on partitions that it has not met and that are younger than its subscription, in all its subscriptions, and returns the answer of POST /consumer-groups/:group/subscription with their number. Moves no cursor. Raises 22023 without a start, 0A000 outside READ COMMITTED';
 
 CREATE FUNCTION queen.log_forget_cursors(of_queue uuid, consumer_group text, after text,
                                          began timestamptz, max_rows int,

@@ -228,6 +228,7 @@ COMMENT ON FUNCTION queen.log_message_index(bytea, bytea) IS
     'Which of the 16-byte strides, counted from 0, is this hash: the last one; NULL when none is';
 
 -- The sidecar is searched from its newest end; what it has lost, in the newest segments without one.
+-- Hashes are fetched whole before their strides are compared, else each of these would fetch them.
 CREATE FUNCTION queen.log_find_message(partition queen.log_partitions, transaction_id text)
 RETURNS queen.message_place
 LANGUAGE plpgsql STABLE AS $$

@@ -19,14 +19,11 @@ BEGIN
     SELECT t.* INTO now FROM queen.log_totals(tenant, of_queue, of_namespace, of_task) AS t;
 
     WITH sums AS MATERIALIZED (
-        SELECT r.bucket, sum((r.h).push_messages) AS ingested,
-               sum((r.h).acks_completed) AS processed, sum((r.h).pop_messages) AS popped,
-               sum((r.h).pushes) AS pushes, sum((r.h).pops) AS pops,
-               sum((r.h).acks_failed + (r.h).acks_retried + (r.h).dead_letters
-                   + (r.h).acks_dropped) AS failed,
-               sum((r.h).acks_failed) AS charged, sum((r.h).dead_letters) AS letters,
-               queen.log_average_lag(sum((r.h).pop_lag), sum((r.h).pop_messages)) AS avg_lag,
-               max((r.h).max_pop_lag) AS max_lag
+        SELECT r.bucket, sum(r.pushed) AS ingested, sum(r.completed) AS processed,
+               sum(r.popped) AS popped, sum(r.pushes) AS pushes, sum(r.pops) AS pops,
+               sum(r.failed) AS failed, sum(r.charged) AS charged, sum(r.letters) AS letters,
+               queen.log_average_lag(sum(r.lag), sum(r.popped)) AS avg_lag,
+               max(r.max_lag) AS max_lag
           FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r
          GROUP BY r.bucket
     )
@@ -37,10 +34,11 @@ BEGIN
                'ingestedPerSecond', coalesce(queen.log_rate(s.ingested, w), 0),
                'processedPerSecond', coalesce(queen.log_rate(s.processed, w), 0),
                'popPerSecond', coalesce(queen.log_rate(s.popped, w), 0),
-               'avgLagMs', coalesce(s.avg_lag, 0), 'maxLagMs', coalesce(s.max_lag, 0), 'avgEventLoopLagMs', 0, 'maxEventLoopLagMs', 0,
-               'minFreeSlots', 0, 'dbErrors', 0, 'ackFailed', coalesce(s.charged, 0),
-               'dlqCount', coalesce(s.letters, 0), 'queenCpuUserPct', 0, 'queenCpuSysPct', 0,
-               'queenRssMb', 0, 'dbPoolActive', 0, 'dbPoolIdle', 0, 'dbPoolSize', 0)
+               'avgLagMs', coalesce(s.avg_lag, 0), 'maxLagMs', coalesce(s.max_lag, 0),
+               'avgEventLoopLagMs', 0, 'maxEventLoopLagMs', 0, 'minFreeSlots', 0, 'dbErrors', 0,
+               'ackFailed', coalesce(s.charged, 0), 'dlqCount', coalesce(s.letters, 0),
+               'queenCpuUserPct', 0, 'queenCpuSysPct', 0, 'queenRssMb', 0, 'dbPoolActive', 0,
+               'dbPoolIdle', 0, 'dbPoolSize', 0)
                ORDER BY b.bucket) AS series,
            count(*) AS points, coalesce(sum(s.ingested), 0) AS ingested,
            coalesce(sum(s.processed), 0) AS processed, coalesce(sum(s.popped), 0) AS popped,
@@ -58,9 +56,11 @@ BEGIN
       INTO queues
       FROM queen.log_matching(tenant, of_queue, of_namespace, of_task) AS q
      CROSS JOIN LATERAL (
-            SELECT count(DISTINCT p.id) AS partitions, coalesce(sum(c.total_consumed), 0) AS consumed
+            SELECT count(*) AS partitions, coalesce(sum(c.consumed), 0) AS consumed
               FROM queen.log_partitions AS p
-              LEFT JOIN queen.log_consumers AS c ON c.partition_id = p.id
+             CROSS JOIN LATERAL (SELECT sum(k.total_consumed) AS consumed
+                                   FROM queen.log_consumers AS k
+                                  WHERE k.partition_id = p.id) AS c
              WHERE p.queue_id = q.id) AS t;
 
     WITH filed AS MATERIALIZED (
@@ -204,7 +204,7 @@ BEGIN
                    'interval', step, 'from', queen.wire_time(w.since),
                    'to', queen.wire_time(w.until))
           FROM queen.log_buckets(w) AS b (bucket)
-          LEFT JOIN (SELECT r.bucket, sum((r.h).push_messages) AS n
+          LEFT JOIN (SELECT r.bucket, sum(r.pushed) AS n
                        FROM queen.log_history(tenant, of_queue, of_namespace, of_task, w) AS r
                       GROUP BY r.bucket) AS s ON s.bucket = b.bucket);
 END

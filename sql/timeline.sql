@@ -102,16 +102,26 @@ COMMENT ON FUNCTION queen.log_matching(uuid, text, text, text) IS
 
 CREATE FUNCTION queen.log_history(tenant uuid, of_queue text, of_namespace text, of_task text,
                                   w queen.log_window)
-RETURNS TABLE (bucket timestamptz, queue text, namespace text, task text, h queen.queue_history)
+RETURNS TABLE (bucket timestamptz, queue text, namespace text, task text, pushes numeric,
+               pushed numeric, pops numeric, empty numeric, popped numeric, completed numeric,
+               failed numeric, charged numeric, letters numeric, lag numeric, max_lag bigint,
+               parked bigint)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT queen.log_bucket(w, h.ended_at), q.name::text, q.namespace::text, q.task::text, h
+    SELECT queen.log_bucket(w, h.ended_at), q.name::text, q.namespace::text, q.task::text,
+           pg_catalog.sum(h.pushes), pg_catalog.sum(h.push_messages), pg_catalog.sum(h.pops),
+           pg_catalog.sum(h.empty_pops), pg_catalog.sum(h.pop_messages),
+           pg_catalog.sum(h.acks_completed),
+           pg_catalog.sum(h.acks_failed + h.acks_retried + h.dead_letters + h.acks_dropped),
+           pg_catalog.sum(h.acks_failed), pg_catalog.sum(h.dead_letters),
+           pg_catalog.sum(h.pop_lag), pg_catalog.max(h.max_pop_lag), pg_catalog.max(h.parked)
       FROM queen.log_matching(tenant, of_queue, of_namespace, of_task) AS q
       JOIN queen.queue_history AS h
-        ON h.queue_id = q.id AND h.ended_at > w.since AND h.ended_at <= w.until;
+        ON h.queue_id = q.id AND h.ended_at > w.since AND h.ended_at <= w.until
+     GROUP BY 1, q.name, q.namespace, q.task;
 END;
 COMMENT ON FUNCTION queen.log_history(uuid, text, text, text, queen.log_window) IS
-    'Rows of the history of these queues that ended in a range, with their bucket';
+    'What the history of these queues says, per bucket and queue. pushed, popped, completed and letters are messages; failed adds up acknowledgements that did not complete something, charged those of them that cost a retry; lag is in milliseconds, summed over popped';
 
 CREATE FUNCTION queen.log_rate(n numeric, w queen.log_window) RETURNS numeric
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -21,6 +21,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 
 #include "function.h"
 #include "lease_inbox.h"
