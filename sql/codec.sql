@@ -2,6 +2,15 @@
 
 DO $$
 BEGIN
+    -- The functions that run with the owner's rights look names up in this schema.
+    IF NOT (SELECT r.rolsuper
+              FROM pg_catalog.pg_namespace AS n
+              JOIN pg_catalog.pg_roles AS r ON r.oid = n.nspowner
+             WHERE n.nspname = 'queen') THEN
+        RAISE EXCEPTION 'schema "queen" belongs to a role that is no superuser'
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'Drop the schema, or give it to a superuser.';
+    END IF;
     -- Hashes are made of UTF-8 bytes by the front end and of database text by SQL callers.
     IF pg_catalog.getdatabaseencoding() <> 'UTF8' THEN
         RAISE EXCEPTION 'queen needs a database with encoding UTF8'

@@ -36,4 +36,12 @@ for my $query (
 my (undef, undef, $error) = $node->psql('postgres', "LOAD 'queen'; SHOW queen.max_tracked_queues");
 like($error, qr/unrecognized configuration parameter/, 'what sizes shared memory cannot be set');
 is($queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'queen %'}), 0, 'no worker runs');
+
+# The schema may be there before the extension, but not be another's.
+$node->safe_psql('postgres', 'CREATE ROLE other; CREATE DATABASE prepared');
+$node->safe_psql('prepared', 'CREATE SCHEMA queen AUTHORIZATION other');
+(undef, undef, $error) = $node->psql('prepared', 'CREATE EXTENSION queen', extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+like($error, qr/ERROR:  42501: schema "queen" belongs to a role that is no superuser/, 'no extension in a schema of others');
+$node->safe_psql('prepared', 'ALTER SCHEMA queen OWNER TO CURRENT_USER; CREATE EXTENSION queen');
+is($node->safe_psql('prepared', q{SELECT (queen.push('q', '{}')).status}), 'queued', 'in an own one it works');
 $queen->finish;

@@ -315,6 +315,9 @@ launcher_register(void)
 {
 	BackgroundWorker worker = {0};
 
+	/* Nobody may write to a server that pg_upgrade has started. */
+	if (IsBinaryUpgrade)
+		return;
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = queen_restart_interval;
