@@ -48,6 +48,12 @@ for my $command ('DROP DATABASE one', 'ALTER DATABASE one RENAME TO mine', 'CREA
 }
 is_deeply(wait_for_workers($queen, 'one'), $old, 'and does not disturb the workers');
 
+# What an interrupted DROP DATABASE leaves lets nobody in.
+$queen->sql(q{UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'one'});
+wait_until(sub { !%{ workers($queen, 'one') } }, 'the workers leave an invalid database');
+$queen->sql(q{UPDATE pg_database SET datconnlimit = -1 WHERE datname = 'one'});
+wait_for_workers($queen, 'one');
+
 # DROP DATABASE right away, again and again; the counters go with it.
 for my $round (1 .. 3)
 {

@@ -64,6 +64,17 @@ is_listed(const char *name, const List *list)
 	return false;
 }
 
+/* Whether anybody can connect to it. */
+static bool
+is_open(const Form_pg_database database)
+{
+#ifdef DATCONNLIMIT_INVALID_DB /* since 15.4: DROP DATABASE was interrupted */
+	if (database->datconnlimit == DATCONNLIMIT_INVALID_DB)
+		return false;
+#endif
+	return database->datallowconn;
+}
+
 /*
  * The databases of queen.databases that exist.  Fills "targets", returns how
  * many.  Reads all of pg_database: without a database of its own a process
@@ -90,7 +101,7 @@ find_targets(Target *targets)
 	{
 		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
 
-		if (!database->datallowconn || !is_listed(NameStr(database->datname), list))
+		if (!is_open(database) || !is_listed(NameStr(database->datname), list))
 			continue;
 		targets[n].oid = database->oid;
 		strlcpy(targets[n].name, NameStr(database->datname), NAMEDATALEN);
