@@ -469,7 +469,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queen.seek(text, text, timestamptz, text) IS
-    'Moves a consumer group (NULL: the consumers without a group) in a queue, forwards or back, and ends its leases: the next message is the first that was pushed at or after target. -infinity: the oldest; infinity: what is pushed from now on. partition: only in this one. Returns the number of partitions, which stay locked against the group until the transaction ends. Raises P0002 when the queue does not exist, 22023 for a bad name or no target, 0A000 outside READ COMMITTED';
+    'Moves a consumer group (NULL: the consumers without a group) in a queue, forwards or back, and ends its leases: the next message is the first that was pushed at or after target. -infinity: the oldest; infinity: what is pushed from now on. partition: only in this one. Returns the number of partitions, which stay locked against the group until the transaction ends. Raises P0002 when the queue does not exist, 22023 for a bad name or no target, 0A000 outside READ COMMITTED, 40P01 when transactions that hold several partitions meet (repeat the transaction)';
 
 CREATE FUNCTION queen.configure(queue text, options jsonb DEFAULT '{}',
                                 namespace text DEFAULT NULL, task text DEFAULT NULL,
