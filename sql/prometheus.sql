@@ -10,6 +10,8 @@ END;
 COMMENT ON FUNCTION queen.metric_label(uuid, text) IS
     'Labels of a queue: its name, escaped, and its tenant unless that is the default one';
 
+-- The time of the statement, because the clock's, which is volatile, is no condition for an index:
+-- all of the history would be read.
 CREATE FUNCTION queen.metric_queues()
 RETURNS TABLE (name text, kind text, help text, labels text, value numeric)
 LANGUAGE sql STABLE
@@ -21,7 +23,7 @@ AS $$
           FROM queen.queues AS q
          CROSS JOIN LATERAL (
                 SELECT r.* FROM queen.queue_history AS r
-                 WHERE r.queue_id = q.id AND r.ended_at > clock_timestamp() - interval '5 minutes'
+                 WHERE r.queue_id = q.id AND r.ended_at > statement_timestamp() - interval '5 minutes'
                  ORDER BY r.ended_at DESC LIMIT 1) AS h
          WHERE q.deleted_at IS NULL
     )

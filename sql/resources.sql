@@ -227,7 +227,7 @@ AS $$
                extract(epoch FROM max(h.ended_at) - min(h.started_at)) AS seconds
           FROM mine AS q
           JOIN queen.queue_history AS h
-            ON h.queue_id = q.id AND h.ended_at > clock_timestamp() - interval '2 minutes'
+            ON h.queue_id = q.id AND h.ended_at > statement_timestamp() - interval '2 minutes'
     )
     SELECT jsonb_build_object(
         'queues', (SELECT count(*) FROM mine), 'partitions', h.partitions,

@@ -103,4 +103,15 @@ SELECT queen.history_step(100) IS NOT NULL AS done;
 SELECT count(*) FROM queen.queue_history_base AS b LEFT JOIN queen.queues AS q ON q.id = b.queue_id WHERE q.id IS NULL;
 
 SELECT * FROM queen.history_step(0);
+
+-- What asks for the last minutes reads those, however long the history is.
+INSERT INTO queen.queue_history
+SELECT q.id, h - interval '1 minute', h, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+  FROM queen.queues AS q, generate_series(now() - interval '3 days', now() - interval '1 hour', '1 minute') AS h
+ WHERE q.name = 'other';
+SELECT pg_stat_force_next_flush();
+BEGIN;
+SELECT queen.log_metrics() IS NOT NULL AS metrics, queen.log_overview(pg_temp.tenant()) IS NOT NULL AS overview;
+SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'queen.queue_history'::regclass;
+ROLLBACK;
 TRUNCATE queen.queues, queen.log_txns, queen.queue_history, queen.queue_history_base CASCADE;

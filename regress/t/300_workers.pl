@@ -77,6 +77,21 @@ $cycles = statistics($queen, 'history', 'cycles');
 wait_until(sub { statistics($queen, 'history', 'cycles') >= $cycles + 2 }, 'history runs on');
 is($gone->(), $kept, 'and do not begin anew');
 
+# What looks for overdue partitions does not read those that are due later.
+$queen->sql(q{INSERT INTO queen.queues (tenant_id, name) VALUES (queen.api_tenant(), 'later');
+              INSERT INTO queen.log_partitions (queue_id, name) SELECT id, i FROM queen.queues, generate_series(1, 5000) AS i WHERE queues.name = 'later';
+              INSERT INTO queen.log_due (partition_id, retention_at, purge_at)
+              SELECT p.id, now() + interval '1 day', now() + interval '1 day' FROM queen.log_partitions AS p JOIN queen.queues AS q ON q.id = p.queue_id WHERE q.name = 'later'});
+$node->append_conf('postgresql.conf', "queen.retention_interval = 100\nqueen.sidecar_purge_interval = 100\n");
+$node->reload;
+for my $worker ('retention', 'sidecar purge')
+{
+    my $read = sub { $queen->sql(q{SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'log_due'}) };
+    my ($before, $cycle) = ($read->(), statistics($queen, $worker, 'cycles'));
+    wait_until(sub { statistics($queen, $worker, 'cycles') >= $cycle + 15 }, "$worker looks");
+    cmp_ok($read->() - $before, '<', 5000, "$worker reads what is due");
+}
+
 # Off and on.
 $node->append_conf('postgresql.conf', "queen.workers = off\n");
 $node->reload;

@@ -33,7 +33,8 @@ static Step drain_step = {
 static Step due_step = {
 	.name = "look for overdue partitions",
 	.work = worker_note_due,
-	.sql = "SELECT min(retention_at) FROM queen.log_due WHERE retention_at <= clock_timestamp()",
+	.sql = "SELECT CASE WHEN d.due <= clock_timestamp() THEN d.due END"
+		   " FROM (SELECT min(retention_at) AS due FROM queen.log_due) AS d",
 };
 
 long

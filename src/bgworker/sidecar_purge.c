@@ -16,7 +16,8 @@ static Step purge_step = {
 static Step due_step = {
 	.name = "look for overdue partitions",
 	.work = worker_note_due,
-	.sql = "SELECT min(purge_at) FROM queen.log_due WHERE purge_at <= clock_timestamp()",
+	.sql = "SELECT CASE WHEN d.due <= clock_timestamp() THEN d.due END"
+		   " FROM (SELECT min(purge_at) AS due FROM queen.log_due) AS d",
 };
 
 long
