@@ -250,7 +250,7 @@ BEGIN
                    count(*) AS queues, sum(t.partitions) AS partitions, sum(t.pending) AS pending,
                    sum(t.processing) AS processing, sum(t.dead_letters) AS dead_letters
               FROM queen.log_matching(tenant, of_queue, of_namespace, of_task) AS q
-             CROSS JOIN LATERAL queen.log_totals(tenant, q.name, NULL, NULL) AS t
+             CROSS JOIN LATERAL queen.queue_counters(q.id) AS t
              GROUP BY 1
         ), sums AS MATERIALIZED (
             SELECT s.name, s.bucket, GROUPING(s.bucket) = 0 AS by_bucket, sum(s.pushed) AS pushed,

@@ -69,6 +69,20 @@ END;
 COMMENT ON FUNCTION queen.partition_counters(uuid) IS
     'Per partition of a queue, in messages: total is what retention left; pending is what the slowest named group has not passed or, having subscribed, is yet to get, or queue mode when there is no named group, or all; processing is under live leases; completed is the rest without the dead letters. bytes and segments as stored';
 
+CREATE FUNCTION queen.queue_counters(queue_id uuid)
+RETURNS TABLE (partitions bigint, segments numeric, bytes numeric, total numeric, pending numeric,
+               processing numeric, completed numeric, dead_letters numeric)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT pg_catalog.count(*), coalesce(pg_catalog.sum(p.segments), 0),
+           coalesce(pg_catalog.sum(p.bytes), 0), coalesce(pg_catalog.sum(p.total), 0),
+           coalesce(pg_catalog.sum(p.pending), 0), coalesce(pg_catalog.sum(p.processing), 0),
+           coalesce(pg_catalog.sum(p.completed), 0), coalesce(pg_catalog.sum(p.dead_letters), 0)
+      FROM queen.partition_counters(queue_counters.queue_id) AS p;
+END;
+COMMENT ON FUNCTION queen.queue_counters(uuid) IS
+    'Sums of partition_counters over a queue';
+
 CREATE FUNCTION queen.log_queues(tenant uuid) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
@@ -84,12 +98,7 @@ AS $$
                                               'processing', c.processing))
                ORDER BY q.name COLLATE "C"), '[]'))
       FROM queen.queues AS q
-     CROSS JOIN LATERAL (
-            SELECT count(*) AS partitions, coalesce(sum(p.bytes), 0) AS bytes,
-                   coalesce(sum(p.segments), 0) AS segments, coalesce(sum(p.total), 0) AS total,
-                   coalesce(sum(p.pending), 0) AS pending,
-                   coalesce(sum(p.processing), 0) AS processing
-              FROM queen.partition_counters(q.id) AS p) AS c
+     CROSS JOIN LATERAL queen.queue_counters(q.id) AS c
      WHERE q.tenant_id = tenant AND q.deleted_at IS NULL;
 $$;
 COMMENT ON FUNCTION queen.log_queues(uuid) IS
@@ -192,10 +201,7 @@ AS $$
                    count(*) AS queues, sum(c.partitions) AS partitions, sum(c.total) AS total,
                    sum(c.pending) AS pending
               FROM queen.queues AS q
-             CROSS JOIN LATERAL (
-                    SELECT count(*) AS partitions, coalesce(sum(p.total), 0) AS total,
-                           coalesce(sum(p.pending), 0) AS pending
-                      FROM queen.partition_counters(q.id) AS p) AS c
+             CROSS JOIN LATERAL queen.queue_counters(q.id) AS c
              WHERE q.tenant_id = tenant AND q.deleted_at IS NULL
              GROUP BY 1) AS l;
 $$;

@@ -118,7 +118,7 @@ AS $$
                'pagination', jsonb_build_object('limit', max_rows, 'offset', skip))
       FROM (SELECT m.* FROM queen.log_matching(tenant, of_queue, of_namespace, of_task) AS m
              ORDER BY m.name COLLATE "C" LIMIT max_rows OFFSET skip) AS q
-     CROSS JOIN LATERAL queen.log_totals(tenant, q.name, NULL, NULL) AS t;
+     CROSS JOIN LATERAL queen.queue_counters(q.id) AS t;
 $$;
 COMMENT ON FUNCTION queen.log_status_queues(uuid, text, text, text, int, int) IS
     'Queues of a tenant with their counters, by name: the answer of GET /api/v1/status/queues';
