@@ -3,6 +3,25 @@
 -- Locks: the row of queue_history_base that keeps steps apart, and nothing that a push, a pop or an
 -- acknowledgement wants.
 
+-- The counters say what those of the view say.
+DO $$
+DECLARE
+    counter record;
+BEGIN
+    FOR counter IN
+        SELECT h.attname AS name, col_description(v.attrelid, v.attnum) AS text
+          FROM pg_catalog.pg_attribute AS h
+          JOIN pg_catalog.pg_attribute AS v
+            ON v.attname = h.attname AND v.attrelid = 'queen.pg_stat_queen_queues'::regclass
+         WHERE h.attrelid = 'queen.queue_history'::regclass
+           AND col_description(h.attrelid, h.attnum) IS NULL
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN queen.queue_history.%I IS %L', counter.name,
+                       counter.text);
+    END LOOP;
+END
+$$;
+
 CREATE FUNCTION queen.log_queue_lag(queue_id uuid) RETURNS bigint
 LANGUAGE sql STABLE
 BEGIN ATOMIC

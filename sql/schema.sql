@@ -240,6 +240,9 @@ CREATE TABLE queen.retention_history (
 CREATE INDEX retention_history_time_idx ON queen.retention_history (executed_at);
 
 COMMENT ON TABLE queen.retention_history IS 'What retention deleted, one row per step';
+COMMENT ON COLUMN queen.retention_history.partition_id IS 'No foreign key: rows outlive their partition';
+COMMENT ON COLUMN queen.retention_history.messages_deleted IS 'Messages that the step deleted';
+COMMENT ON COLUMN queen.retention_history.executed_at IS 'When it did';
 COMMENT ON COLUMN queen.retention_history.retention_type IS 'retention, completed_retention, max_wait_time_eviction or __partition_deleted__';
 
 CREATE TABLE queen.queue_history (

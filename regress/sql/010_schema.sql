@@ -26,7 +26,8 @@ SELECT c.relname
  WHERE c.relnamespace = 'queen'::regnamespace
  ORDER BY c.relname COLLATE "C";
 
--- Every table and function has a comment, and so has every option of a queue.
+-- Every table and function has a comment, and so has every option of a queue, and every column that
+-- others than the owner may read.
 SELECT c.oid::regclass
   FROM pg_class AS c
  WHERE c.relnamespace = 'queen'::regnamespace AND c.relkind IN ('r', 'v', 'c')
@@ -38,6 +39,10 @@ SELECT attname
   FROM pg_attribute
  WHERE attrelid = 'queen.queues'::regclass AND attname <> 'id' AND attnum > 0
    AND col_description(attrelid, attnum) IS NULL;
+SELECT c.oid::regclass, a.attname
+  FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
+ WHERE c.relnamespace = 'queen'::regnamespace AND has_table_privilege('queen_monitor', c.oid, 'SELECT')
+   AND col_description(c.oid, a.attnum) IS NULL;
 
 -- A function that runs with its owner's rights does not look at the caller's search path.
 SELECT p.oid::regprocedure
