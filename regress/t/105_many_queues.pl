@@ -38,11 +38,16 @@ sub statuses
 }
 
 {
+    # Somebody is creating one of the queues, and does not come to an end: neither does the push.
+    my $holder = $queen->node->background_psql('postgres');
+    $holder->query_safe("BEGIN; SELECT queen.log_provision('{00000000-0000-0000-0000-000000000001}', '{killed.9000}', '{p}')");
     my $connection = $web->connect;
     $connection->send('POST', '/api/v1/push', { items => [ items('killed') ] });
     wait_until(sub { queues('killed') > 0 }, 'the push has begun');
     $web->kill9;
     is($connection->receive, undef, 'killed in the middle, it is not answered');
+    $holder->query_safe('ROLLBACK');
+    $holder->quit;
     $web->start;
     $web->wait_healthy;
     my $stored = $queen->sql('SELECT count(*) FROM queen.log_segments');

@@ -135,7 +135,7 @@ for my $line (map { split /\n/, slurp_file("$dir/$_") } sort keys %actors)
 }
 note 'faults: ', $faults, ', requests: ', join ' ', map { "$_ $done{$_}" } sort keys %done;
 is_deeply([ @internal[ 0 .. ($#internal > 9 ? 9 : $#internal) ] ], [], 'no internal error');
-cmp_ok($done{$_} // 0, '>', 20, "$_ requests went through") for qw(GET POST DELETE);
+cmp_ok($done{$_} // 0, '>', 0, "$_ requests went through") for qw(GET POST DELETE);
 ok($_->running, "$_->{name} has survived") for @webs;
 
 wait_until(sub { eval { $queen->sql('SELECT 1') } }, 'the server is back');

@@ -102,7 +102,7 @@ sub repeat
 }
 
 # Many at once, killed wherever they are.
-my %outcomes;
+my %outcomes;    # depend on the speed of the machine
 for my $round (1 .. 6)
 {
     my @messages = take("r$round", 40);
@@ -124,7 +124,6 @@ for my $round (1 .. 6)
     repeat("round $round", @messages);
 }
 note join ', ', map { "$_: $outcomes{$_}" } sort keys %outcomes;
-cmp_ok($outcomes{$_} // 0, '>', 0, "some were left $_") for '0 0 f', '1 1 t';
 
 QueenHistory::check_tables($queen, 'at the end');
 $queen->finish;
