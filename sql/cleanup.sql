@@ -1,7 +1,7 @@
 -- Partition clean-up: deletes partitions that hold nothing and that nobody used for long.
 --
--- Locks: one partition row FOR UPDATE, then its cursors by (partition, group), all with SKIP
--- LOCKED. The conditions are tested after the locks, in new statements: a statement that waited
+-- Locks: one partition row FOR UPDATE, then its cursors by (partition, group), then the queue and the
+-- subscriptions of its groups, all with SKIP LOCKED. The conditions are tested after the locks, in new statements: a statement that waited
 -- for a lock, or skipped one, still reads the other tables as of its start.
 
 CREATE FUNCTION queen.log_lock_cursors(partition uuid) RETURNS boolean
@@ -20,6 +20,49 @@ END
 $$;
 COMMENT ON FUNCTION queen.log_lock_cursors(uuid) IS
     'Locks the cursors of a partition without waiting; whether it obtained all of them';
+
+-- A group that pops by partition is known by its cursors alone. What comes to a new partition of the
+-- same name shall not be skipped, so its start there is noted, as for a pop that came before the
+-- partition. Inserted as in pop.sql, where nothing waits either.
+CREATE FUNCTION queen.log_note_groups(partition uuid) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    place record;
+    name  text;
+BEGIN
+    SELECT q.id AS queue_id, q.tenant_id, p.name INTO place
+      FROM queen.log_partitions AS p
+      JOIN queen.queues AS q ON q.id = p.queue_id
+     WHERE p.id = partition
+       FOR KEY SHARE OF q SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    FOR name IN
+        SELECT c.consumer_group
+          FROM queen.log_consumers AS c
+         WHERE c.partition_id = partition AND c.consumer_group <> '__QUEUE_MODE__'
+           AND NOT EXISTS (SELECT
+                             FROM queen.consumer_groups_metadata AS m
+                            WHERE m.queue_id = place.queue_id
+                              AND m.consumer_group = c.consumer_group
+                              AND m.partition_name IN ('', place.name))
+    LOOP
+        IF NOT pg_try_advisory_xact_lock(queen.log_subscription_key(place.queue_id, name)) THEN
+            RETURN false;
+        END IF;
+        INSERT INTO queen.consumer_groups_metadata
+               (tenant_id, consumer_group, queue_id, partition_name, subscription_mode,
+                subscription_timestamp)
+        VALUES (place.tenant_id, name, place.queue_id, place.name, 'all', 'epoch')
+        ON CONFLICT DO NOTHING;
+    END LOOP;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION queen.log_note_groups(uuid) IS
+    'Notes that the groups which have a cursor on the partition, and no subscription that says where they start, read all of what comes to a partition of its name; false when another session is at it. The caller holds the partition and its cursors';
 
 CREATE FUNCTION queen.log_clean_up(partition uuid, instant timestamptz, age interval, max_rows int)
 RETURNS bigint
@@ -50,7 +93,8 @@ BEGIN
      WHERE p.id = partition;
 
     -- A sidecar that is too long for one step is left to the purge.
-    IF wanted OR used_at >= instant - age OR txns = max_rows THEN
+    IF wanted OR used_at >= instant - age OR txns = max_rows
+       OR NOT queen.log_note_groups(partition) THEN
         UPDATE queen.log_due AS d
            SET idle_since = CASE WHEN used_at >= instant - age THEN used_at ELSE instant END
          WHERE d.partition_id = partition AND d.idle_since <= instant - age;

@@ -66,6 +66,25 @@ SELECT pg_temp.partition_id('q', 'drained') AS drained \gset
 SELECT * FROM queen.partition_cleanup_step(1000);
 SELECT pg_temp.clean_up();
 SELECT pg_temp.names();
+-- A group that read the partition by its name, and subscribed to nothing, gets what comes to the next
+-- one of that name; so does one that subscribed to the queue.
+SELECT status FROM pg_temp.push('q', 'again', 'a');
+SELECT count(*) FROM pg_temp.pop('q', 'again', grp => 'byname', mode => 'all', auto => true);
+SELECT count(*) FROM pg_temp.pop('q', 'again', grp => 'subscribed', mode => 'all', auto => true);
+INSERT INTO queen.consumer_groups_metadata (tenant_id, consumer_group, queue_id, subscription_mode, subscription_timestamp, existing_from)
+SELECT tenant_id, 'subscribed', id, 'new', clock_timestamp(), clock_timestamp() FROM queen.queues WHERE name = 'q';
+SELECT pg_temp.age('q', 'again', '1 hour');
+SELECT count(*) FROM pg_temp.retain();
+SELECT pg_temp.unused('again', '49 hours');
+SELECT pg_temp.partition_id('q', 'again') AS again \gset
+SELECT * FROM queen.partition_cleanup_step(1000);
+SELECT consumer_group, partition_name, subscription_mode FROM queen.consumer_groups_metadata ORDER BY 1, 2;
+SELECT status FROM pg_temp.push('q', 'again', 'b');
+SELECT pg_temp.partition_id('q', 'again') <> :'again' AS another;
+SELECT ids FROM pg_temp.pop('q', 'again', grp => 'byname', mode => 'new', auto => true);
+SELECT ids FROM pg_temp.pop('q', 'again', grp => 'subscribed', mode => 'new', auto => true);
+SELECT ids FROM pg_temp.pop('q', 'again', grp => 'stranger', mode => 'new', auto => true);
+
 -- Cursors, sidecar and due time went with it; the history says so.
 SELECT (SELECT count(*) FROM queen.log_consumers WHERE partition_id = :'drained') AS cursors,
        (SELECT count(*) FROM queen.log_txns WHERE partition_id = :'drained') AS sidecar,
