@@ -45,6 +45,36 @@ COMMIT;
 SELECT ids FROM pg_temp.pop('q', auto => true);
 SELECT ids FROM pg_temp.pop('q', grp => 'g', auto => true);
 
+-- Nor does a later pop look in vain: what the group has seen in the transaction is no news for it.
+-- Two pops of a transaction look at two partitions, each once.
+SELECT pg_stat_force_next_flush();
+BEGIN;
+SELECT base_offset FROM pg_temp.push('q', 'a', 'own 1');
+SELECT base_offset FROM pg_temp.push('q', 'b', 'own 2');
+SELECT status FROM pg_temp.pop('q', worker => 20, lease => 3600) UNION ALL SELECT status FROM pg_temp.pop('q', auto => true);
+SELECT seq_scan, idx_scan FROM pg_stat_xact_user_tables WHERE relname = 'log_consumers';
+COMMIT;
+SELECT pg_stat_force_next_flush();
+BEGIN;
+SELECT status FROM pg_temp.pop('q');
+SELECT seq_scan, idx_scan FROM pg_stat_xact_user_tables WHERE relname = 'log_consumers';
+COMMIT;
+-- What is pushed after the pop is news, and what the pop left behind.
+BEGIN;
+SELECT base_offset FROM pg_temp.push('q', 'd', 'own 3', 'own 4');
+SELECT ids FROM pg_temp.pop('q', batch => 1, auto => true);
+COMMIT;
+BEGIN;
+SELECT ids FROM pg_temp.pop('q', auto => true);
+SELECT base_offset FROM pg_temp.push('q', 'd', 'own 5');
+COMMIT;
+SELECT ids FROM pg_temp.pop('q', auto => true);
+SELECT count(*) FROM pg_temp.pop('q', grp => 'g', auto => true, partitions => 5) WHERE status = 'segment';
+SELECT count(released) FROM queen.log_consumers AS c,
+       queen.log_release(ARRAY[pg_temp.tenant()], ARRAY[c.partition_id], ARRAY[c.consumer_group], ARRAY[c.worker_id])
+ WHERE c.worker_id = pg_temp.worker(20);
+SELECT count(*) FROM pg_temp.pop('q', auto => true) WHERE status = 'segment';
+
 -- A pop that is rolled back, wholly, to a savepoint or by an error, gives back what it took.
 SELECT base_offset FROM pg_temp.push('q', 'a', 'again');
 BEGIN;

@@ -4,6 +4,10 @@
  *
  * One note per partition and group, the last one counts.  They live in the
  * transaction's memory context, like what pending.c keeps.
+ *
+ * Who pushes keeps the partition locked.  So a group that took a batch of it, or
+ * gave one up, later in the transaction has seen all that there is: for it, the
+ * push is no news.
  */
 #include "postgres.h"
 
@@ -45,10 +49,12 @@ typedef struct Note
 	NoteKey key; /* hash key */
 	NoteKind kind;
 	bool taken;		   /* off the list */
+	uint64 order;	   /* of the kind, in the transaction */
 	TimestampTz until; /* of a lease */
 } Note;
 
 static HTAB *notes; /* NULL: none */
+static uint64 last_order;
 
 static Note *
 note_at(const NoteKey *key)
@@ -60,6 +66,7 @@ note_at(const NoteKey *key)
 	{
 		note->kind = NOTE_NOTHING;
 		note->taken = false;
+		note->order = 0;
 	}
 	return note;
 }
@@ -104,7 +111,10 @@ take_note(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition, Note
 	Note *note = current_note(queue, group, partition);
 
 	if (note != NULL)
+	{
 		note->kind = kind;
+		note->order = ++last_order;
+	}
 	return note;
 }
 
@@ -163,13 +173,26 @@ note_doubt(const pg_uuid_t *queue)
 	take_note(queue, 0, NULL, NOTE_DOUBT);
 }
 
+/* Whether the group has seen what the note says was written. */
+static bool
+has_seen(const void *written, uint64 group)
+{
+	const Note *note = written;
+	NoteKey key = note->key;
+	const Note *later;
+
+	key.group = group;
+	later = hash_search(notes, &key, HASH_FIND, NULL);
+	return later != NULL && later->order > note->order;
+}
+
 static bool
 is_news(const Note *note, uint64 group)
 {
 	switch (note->kind)
 	{
 		case NOTE_WRITTEN:
-			return true;
+			return !has_seen(note, group);
 		case NOTE_READY:
 			return note->key.group == group;
 		case NOTE_LEASED:
@@ -212,7 +235,7 @@ apply(const Note *note)
 		case NOTE_NOTHING:
 			break;
 		case NOTE_WRITTEN:
-			worklist_written(&key->queue, &key->partition);
+			worklist_written(&key->queue, &key->partition, has_seen, note);
 			break;
 		case NOTE_READY:
 			worklist_ready(&key->queue, key->group, &key->partition);
@@ -273,6 +296,7 @@ work_notes_keep(int level)
 			ended.key.level--;
 			kept = note_at(&ended.key);
 			kept->kind = ended.kind;
+			kept->order = ended.order;
 			kept->until = ended.until;
 			kept->taken |= ended.taken;
 		}

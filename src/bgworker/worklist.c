@@ -313,7 +313,8 @@ enter_parked(GroupList *group, const pg_uuid_t *partition, TimestampTz until, bo
 }
 
 void
-worklist_written(const pg_uuid_t *queue_id, const pg_uuid_t *partition)
+worklist_written(const pg_uuid_t *queue_id, const pg_uuid_t *partition,
+				 bool (*has_seen)(const void *arg, uint64 group), const void *arg)
 {
 	QueueListKey key = queue_key(queue_id);
 	TimestampTz now = GetCurrentTimestamp();
@@ -330,6 +331,8 @@ worklist_written(const pg_uuid_t *queue_id, const pg_uuid_t *partition)
 
 			if (is_idle(group, now))
 				drop_group(group);
+			else if (has_seen(arg, group->key.group))
+				continue;
 			else if (item != NULL && item->parked && item->leased)
 				item->written = true;
 			else

@@ -45,8 +45,9 @@ extern void worklist_startup(int tranche);
 /* A group is known by a hash of its name; never 0. */
 extern uint64 worklist_group(const char *name, Size len);
 
-/* News of this database. */
-extern void worklist_written(const pg_uuid_t *queue, const pg_uuid_t *partition);
+/* News of this database; of what was written, for the groups that have not seen it. */
+extern void worklist_written(const pg_uuid_t *queue, const pg_uuid_t *partition,
+							 bool (*has_seen)(const void *arg, uint64 group), const void *arg);
 extern void worklist_ready(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition);
 extern void worklist_park(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition,
 						  TimestampTz until, bool lease);

@@ -21,6 +21,7 @@
 #define QUEUE_TIMEOUT_MS 10000 /* a call that no connection took by then fails */
 #define ANSWER_SLACK_MS 5000   /* beyond statement_timeout, the server is gone */
 #define MAX_ATTEMPTS 4		   /* of a call that meets 40001 or 40P01 */
+#define PUSH_LOCK_TIMEOUT_MS 200
 #define MAX_ERROR 128		   /* bytes of an error that are compared with the last one */
 
 typedef enum DbConnState
@@ -723,6 +724,21 @@ conn_write(evutil_socket_t fd, short what, void *arg)
 	conn_flush(arg);
 }
 
+/*
+ * Rows are not waited for in the push lane, tables may be.  A push that carries
+ * pops along gives up soon and goes on without them; alone it waits as long as
+ * others do, by turns (call_worth_repeating).
+ */
+static int64_t
+conn_lock_timeout(const DbConn *conn)
+{
+	int64_t timeout = conn->db->conf->lock_timeout_ms;
+
+	if (conn->lane == &conn->db->lanes[LANE_PUSH] && timeout > PUSH_LOCK_TIMEOUT_MS)
+		return PUSH_LOCK_TIMEOUT_MS;
+	return timeout;
+}
+
 /* Sends handshake, session settings and all prepared statements in one go. */
 static bool
 conn_send_setup(DbConn *conn)
@@ -744,8 +760,7 @@ conn_send_setup(DbConn *conn)
 
 	snprintf(statement_timeout, sizeof(statement_timeout), "%lld",
 			 (long long) conn->db->conf->statement_timeout_ms);
-	snprintf(lock_timeout, sizeof(lock_timeout), "%lld",
-			 (long long) conn->db->conf->lock_timeout_ms);
+	snprintf(lock_timeout, sizeof(lock_timeout), "%lld", (long long) conn_lock_timeout(conn));
 	snprintf(wake_origin, sizeof(wake_origin), "%d", db_wake_origin());
 	if (PQsetnonblocking(conn->pg, 1) < 0 || !PQenterPipelineMode(conn->pg) ||
 		!PQsendQueryParams(conn->pg, handshake, 3, NULL, values, NULL, NULL, 0))

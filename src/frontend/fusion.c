@@ -456,7 +456,7 @@ fusion_spooled(PushItem *item)
 /* --- verdicts ------------------------------------------------------------ */
 
 static void
-segment_stored(Fusion *fusion, Gather *gather)
+segment_stored(Fusion *fusion, Gather *gather, const DbCall *follower)
 {
 	Metrics *metrics = &fusion->worker->metrics;
 
@@ -466,7 +466,8 @@ segment_stored(Fusion *fusion, Gather *gather)
 	free(gather->flight);
 	gather->flight = NULL;
 	gather->n_flight = 0;
-	pops_wake_partition(fusion->worker->pops, &gather->tenant, gather->queue, gather->partition);
+	pops_wake_pushed(fusion->worker->pops, follower, &gather->tenant, gather->queue,
+					 gather->partition);
 	worker_wake_others(fusion->worker, &gather->tenant, gather->queue, gather->partition);
 }
 
@@ -572,7 +573,7 @@ provision(Fusion *fusion, Gather *const *gathers, int n)
 
 /* Acts on one verdict.  True when the partition has to be created first. */
 static bool
-segment_verdict(Fusion *fusion, Gather *gather, const PGresult *res, int row)
+segment_verdict(Fusion *fusion, Gather *gather, const DbCall *call, const PGresult *res, int row)
 {
 	Span status = pgcol_span(res, row, PUSH_STATUS);
 
@@ -594,7 +595,7 @@ segment_verdict(Fusion *fusion, Gather *gather, const PGresult *res, int row)
 	if (span_equals(status, SPAN_LITERAL("queued")))
 	{
 		gather->missing = 0;
-		segment_stored(fusion, gather);
+		segment_stored(fusion, gather, call->follower);
 	}
 	else if (span_equals(status, SPAN_LITERAL("duplicate")))
 		segment_duplicate(gather, res, row);
@@ -663,7 +664,7 @@ on_pushed(DbCall *call, PGresult *res, const DbError *error)
 	{
 		Gather *gather = bundle->gathers[pgcol_int(res, row, PUSH_ENTRY) - 1];
 
-		if (segment_verdict(bundle->fusion, gather, res, row))
+		if (segment_verdict(bundle->fusion, gather, call, res, row))
 			missing[n_missing++] = gather;
 	}
 	PQclear(res);
@@ -673,6 +674,23 @@ on_pushed(DbCall *call, PGresult *res, const DbError *error)
 }
 
 /* --- sending ------------------------------------------------------------- */
+
+/* Has parked pops look for the messages in the transaction that stores them. */
+static void
+add_pops(const Bundle *bundle, DbCall *call)
+{
+	Pops *pops = bundle->fusion->worker->pops;
+	PopBundle *looking = NULL;
+
+	for (int i = 0; i < bundle->n; i++)
+	{
+		const Gather *gather = bundle->gathers[i];
+
+		looking = pops_follow(pops, looking, &gather->tenant, gather->queue, gather->partition);
+	}
+	if (looking)
+		db_call_follow(call, LANE_READ, pops_call(looking));
+}
 
 /* Builds and sends one call with the first segments of the list. */
 static void
@@ -744,6 +762,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 		fusion->n_flying += bundle->n;
 		fusion->flying_frames += bundle->frames;
 		fusion->last_sent = clock_ms();
+		add_pops(bundle, call);
 	}
 	metrics_add(&fusion->worker->metrics, METRIC_PUSH_CALLS, 1);
 	metrics_add(&fusion->worker->metrics, METRIC_PUSH_SEGMENTS, (uint64_t) bundle->n);

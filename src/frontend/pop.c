@@ -34,12 +34,14 @@ struct Pops
 };
 
 /* One log_pop call. */
-typedef struct PopBundle
+struct PopBundle
 {
 	Pops *pops;
+	DbCall *call;
 	int n;
+	int messages; /* asked for */
 	Pop *members[BUNDLE_MAX_POPS];
-} PopBundle;
+};
 
 Pops *
 pops_new(struct Worker *worker)
@@ -81,7 +83,14 @@ pops_tick(Pops *pops)
 void
 pops_wake_partition(Pops *pops, const Uuid *tenant, Span queue, Span partition)
 {
-	waiters_wake_partition(pops->waiters, tenant, queue, partition);
+	waiters_wake_partition(pops->waiters, NULL, tenant, queue, partition);
+}
+
+void
+pops_wake_pushed(Pops *pops, const DbCall *follower, const Uuid *tenant, Span queue, Span partition)
+{
+	waiters_wake_partition(pops->waiters, follower ? follower->ctx : NULL, tenant, queue,
+						   partition);
 }
 
 void
@@ -374,11 +383,55 @@ on_looked(DbCall *call, PGresult *res, const DbError *error)
 	free(bundle);
 }
 
-static void
-add_pop(DbCall *call, const Pop *pop)
+static PopBundle *
+bundle_new(Pops *pops, CallId id)
 {
-	PgArray *params = call->params;
+	PopBundle *bundle = calloc(1, sizeof(*bundle));
 
+	if (bundle == NULL)
+		abort();
+	bundle->pops = pops;
+	bundle->call = db_call_new(id, on_looked, bundle);
+	return bundle;
+}
+
+static PopBundle *
+begin_bundle(Pops *pops)
+{
+	static const Oid types[] = {OID_UUID, OID_TEXT, OID_TEXT, OID_TEXT, OID_UUID, OID_INT4,
+								OID_INT4, OID_INT4, OID_BOOL, OID_BOOL, OID_TEXT, OID_TIMESTAMPTZ};
+	PopBundle *bundle = bundle_new(pops, CALL_POP);
+
+	for (int i = 0; i < 12; i++)
+		db_call_array(bundle->call, i, types[i]);
+	return bundle;
+}
+
+static bool
+has_room(const PopBundle *bundle)
+{
+	return bundle->n < BUNDLE_MAX_POPS && bundle->messages < BUNDLE_MAX_MESSAGES;
+}
+
+/* Takes the pop out of its list, to look for it in the bundle's call. */
+static void
+join_bundle(PopBundle *bundle, Pop *pop)
+{
+	pop_leave_state(pop);
+	pop->state = POP_LOOKING;
+	if (pop->wait_group)
+		pop->wakes_seen = waiters_wakes(pop->wait_group);
+	uuid_v7(&pop->lease_id);
+	bundle->members[bundle->n++] = pop;
+	bundle->messages += pop->batch;
+}
+
+static void
+add_pop(PopBundle *bundle, Pop *pop)
+{
+	PgArray *params = bundle->call->params;
+
+	join_bundle(bundle, pop);
 	pgarray_add_uuid(&params[0], &pop->req->tenant);
 	pgarray_add_span(&params[1], pop->queue);
 	pgarray_add_span(&params[2], pop->partition);
@@ -396,31 +449,41 @@ add_pop(DbCall *call, const Pop *pop)
 		pgarray_add_int64(&params[11], pop->start_from);
 }
 
-/* Takes the next pop off the queue, to look for it in the bundle's call. */
-static Pop *
-take_next(PopBundle *bundle)
+DbCall *
+pops_call(PopBundle *bundle)
 {
-	Pop *pop = bundle->pops->queue;
+	for (int i = 0; i < 12; i++)
+		pgarray_end(&bundle->call->params[i]);
+	return bundle->call;
+}
 
-	DL_DELETE(bundle->pops->queue, pop);
-	pop->state = POP_LOOKING;
-	if (pop->wait_group)
-		pop->wakes_seen = waiters_wakes(pop->wait_group);
-	uuid_v7(&pop->lease_id);
-	bundle->members[bundle->n++] = pop;
-	return pop;
+static void
+send_bundle(Pops *pops)
+{
+	PopBundle *bundle = begin_bundle(pops);
+
+	while (pops->queue && has_room(bundle))
+	{
+		Pop *pop = pops->queue;
+
+		if (pop->discovery || (pop->alone && bundle->n > 0))
+			break;
+		add_pop(bundle, pop);
+		if (pop->alone)
+			break;
+	}
+	db_submit(pops->worker->db, LANE_READ, pops_call(bundle));
 }
 
 /* A discovery is a call of its own. */
 static void
 send_discovery(Pops *pops)
 {
-	PopBundle *bundle = calloc(1, sizeof(*bundle));
-	DbCall *call = db_call_new(CALL_DISCOVER, on_looked, bundle);
-	Pop *pop;
+	PopBundle *bundle = bundle_new(pops, CALL_DISCOVER);
+	DbCall *call = bundle->call;
+	Pop *pop = pops->queue;
 
-	bundle->pops = pops;
-	pop = take_next(bundle);
+	join_bundle(bundle, pop);
 	db_call_uuid(call, 0, &pop->req->tenant);
 	db_call_text(call, 1, pop->namespace);
 	db_call_text(call, 2, pop->task);
@@ -437,34 +500,58 @@ send_discovery(Pops *pops)
 	db_submit(pops->worker->db, LANE_READ, call);
 }
 
-static void
-send_bundle(Pops *pops)
+/* --- in the transaction of a push ------------------------------------------ */
+
+typedef struct Follow
 {
-	static const Oid types[] = {OID_UUID, OID_TEXT, OID_TEXT, OID_TEXT, OID_UUID, OID_INT4,
-								OID_INT4, OID_INT4, OID_BOOL, OID_BOOL, OID_TEXT, OID_TIMESTAMPTZ};
-	PopBundle *bundle = calloc(1, sizeof(*bundle));
-	DbCall *call = db_call_new(CALL_POP, on_looked, bundle);
-	int messages = 0;
+	Pops *pops;
+	PopBundle *bundle;
+} Follow;
 
-	bundle->pops = pops;
-	for (int i = 0; i < 12; i++)
-		db_call_array(call, i, types[i]);
-	while (pops->queue && bundle->n < BUNDLE_MAX_POPS && messages < BUNDLE_MAX_MESSAGES)
-	{
-		Pop *pop = pops->queue;
+static void
+follow(void *ctx, Pop *pop)
+{
+	Follow *to = ctx;
 
-		if (pop->discovery || (pop->alone && bundle->n > 0))
-			break;
-		take_next(bundle);
-		add_pop(call, pop);
-		messages += pop->batch;
-		if (pop->alone)
-			break;
-	}
-	for (int i = 0; i < 12; i++)
-		pgarray_end(&call->params[i]);
-	db_submit(pops->worker->db, LANE_READ, call);
+	if (pop->alone || (to->bundle && !has_room(to->bundle)))
+		return;
+	if (to->bundle == NULL)
+		to->bundle = begin_bundle(to->pops);
+	pop->woken = true;
+	pop->probe = false;
+	pop->follows = true;
+	add_pop(to->bundle, pop);
 }
+
+PopBundle *
+pops_follow(Pops *pops, PopBundle *bundle, const Uuid *tenant, Span queue, Span partition)
+{
+	Follow ctx = {pops, bundle};
+
+	if (waiters_parked(pops->waiters) > 0 && !maintenance_pop())
+		waiters_next(pops->waiters, tenant, queue, partition, follow, &ctx);
+	return ctx.bundle;
+}
+
+/* For each wake-up that the push has brought and one of the group's pops had beforehand, once. */
+bool
+pops_have_looked(PopBundle *bundle, const WaitGroup *group)
+{
+	for (int i = 0; i < bundle->n; i++)
+	{
+		Pop *pop = bundle->members[i];
+
+		if (pop->follows && pop->wait_group == group)
+		{
+			pop->follows = false;
+			pop->wakes_seen = waiters_wakes(group);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* --- sending ---------------------------------------------------------------- */
 
 static void
 fail_unavailable(Pop *pop)

@@ -18,6 +18,7 @@
 
 struct Worker;
 typedef struct Pops Pops;
+typedef struct PopBundle PopBundle; /* pops that look in one call */
 
 /* Rows of one log_pop call, shared by the pops that it served. */
 typedef struct PopRows
@@ -59,6 +60,7 @@ typedef struct Pop
 	/* waiting */
 	WaitGroup *wait_group; /* NULL unless wait */
 	uint64_t wakes_seen;
+	bool follows; /* it looks in the transaction of a push, and was not counted as woken yet */
 	struct event timer; /* the deadline, while parked */
 	bool woken;			/* it was parked before this look */
 	bool probe;			/* and a timer woke it, not news */
@@ -85,6 +87,23 @@ extern void discovery_handler(Request *req);
 /* Sends what is queued, as far as connections are free.  Once per turn of the loop. */
 extern void pops_dispatch(Pops *pops);
 
+/*
+ * A pop that is parked for messages can look for them in the transaction that
+ * pushes them.  pops_follow() takes those that a push to the partition would
+ * wake, and returns the bundle that has them: "bundle", or a new one for NULL,
+ * which it stays if there are none.  The call of the bundle is to follow the
+ * push's.
+ */
+extern PopBundle *pops_follow(Pops *pops, PopBundle *bundle, const Uuid *tenant, Span queue,
+							  Span partition);
+extern DbCall *pops_call(PopBundle *bundle);
+
+/*
+ * A partition has news.  "follower" is the call of a bundle whose pops have seen
+ * them, or NULL: no other pop needs to look in place of these.
+ */
+extern void pops_wake_pushed(Pops *pops, const DbCall *follower, const Uuid *tenant, Span queue,
+							 Span partition);
 extern void pops_wake_partition(Pops *pops, const Uuid *tenant, Span queue, Span partition);
 extern void pops_wake_queue(Pops *pops, const Uuid *queue_id); /* NULL: any queue */
 extern void pops_wake_group(Pops *pops, const Uuid *tenant, Span queue, Span partition, Span group);
@@ -94,6 +113,7 @@ extern void pops_drain(Pops *pops);
 extern void pops_tick(Pops *pops);
 
 /* For waiters.c and deliver.c. */
+extern bool pops_have_looked(PopBundle *bundle, const WaitGroup *group);
 extern void pop_look_again(Pop *pop, bool probe);
 extern void pop_empty(Pop *pop, int64_t retry_ms);
 extern void pop_reply(Pop *pop, int status, const char *error);

@@ -333,13 +333,19 @@ waiters_unpark(WaitGroup *group, struct Pop *pop)
 
 /* --- waking -------------------------------------------------------------- */
 
-void
-waiters_wake(WaitGroup *group)
+static void
+count_wake(WaitGroup *group)
 {
 	group->wakes++;
 	group->misses = 0;
 	group->woken_at = clock_ms();
 	group->news = false;
+}
+
+void
+waiters_wake(WaitGroup *group)
+{
+	count_wake(group);
 	if (group->parked)
 		pop_look_again(group->parked, false);
 }
@@ -359,7 +365,7 @@ wake_discovery(WaitGroup *group)
 }
 
 static void
-wake_place(WaitPlace *place)
+wake_place(WaitPlace *place, struct PopBundle *looked)
 {
 	WaitGroup *group, *next;
 
@@ -369,6 +375,8 @@ wake_place(WaitPlace *place)
 	{
 		if (place->discovery)
 			wake_discovery(group);
+		else if (looked && pops_have_looked(looked, group))
+			count_wake(group);
 		else
 			waiters_wake(group);
 	}
@@ -383,16 +391,39 @@ wake_discoveries(Waiters *waiters, const Uuid *tenant)
 	DL_FOREACH_SAFE (waiters->discoveries, place, next)
 	{
 		if (tenant == NULL || memcmp(place->key, tenant->bytes, sizeof(tenant->bytes)) == 0)
-			wake_place(place);
+			wake_place(place, NULL);
 	}
 }
 
 void
-waiters_wake_partition(Waiters *waiters, const Uuid *tenant, Span queue, Span partition)
+waiters_wake_partition(Waiters *waiters, struct PopBundle *looked, const Uuid *tenant, Span queue,
+					   Span partition)
 {
-	wake_place(queue_place(waiters, tenant, queue, (Span){NULL, 0}, false));
-	wake_place(queue_place(waiters, tenant, queue, partition, false));
+	wake_place(queue_place(waiters, tenant, queue, (Span){NULL, 0}, false), looked);
+	wake_place(queue_place(waiters, tenant, queue, partition, false), looked);
 	wake_discoveries(waiters, tenant);
+}
+
+static void
+next_of_place(WaitPlace *place, void (*fn)(void *ctx, struct Pop *pop), void *ctx)
+{
+	WaitGroup *group;
+
+	if (place == NULL || place->parked == 0)
+		return;
+	DL_FOREACH (place->groups, group)
+	{
+		if (group->parked)
+			fn(ctx, group->parked);
+	}
+}
+
+void
+waiters_next(Waiters *waiters, const Uuid *tenant, Span queue, Span partition,
+			 void (*fn)(void *ctx, struct Pop *pop), void *ctx)
+{
+	next_of_place(queue_place(waiters, tenant, queue, (Span){NULL, 0}, false), fn, ctx);
+	next_of_place(queue_place(waiters, tenant, queue, partition, false), fn, ctx);
 }
 
 void
@@ -421,7 +452,7 @@ waiters_wake_queue(Waiters *waiters, const Uuid *queue_id)
 	{
 		HASH_ITER (hh, waiters->places, place, next)
 		{
-			wake_place(place);
+			wake_place(place, NULL);
 		}
 		return;
 	}
@@ -431,7 +462,7 @@ waiters_wake_queue(Waiters *waiters, const Uuid *queue_id)
 		return;
 	DL_FOREACH (queue->places, place)
 	{
-		wake_place(place);
+		wake_place(place, NULL);
 	}
 }
 

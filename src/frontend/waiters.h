@@ -23,6 +23,7 @@
 
 struct Worker;
 struct Pop;
+struct PopBundle;
 typedef struct Waiters Waiters;
 typedef struct WaitGroup WaitGroup;
 
@@ -58,11 +59,21 @@ extern void waiters_unpark(WaitGroup *group, struct Pop *pop);
 /* News: wakes the next pop of the group, if any is parked. */
 extern void waiters_wake(WaitGroup *group);
 
-/* A partition has something new: for all groups, or for one. */
-extern void waiters_wake_partition(Waiters *waiters, const Uuid *tenant, Span queue,
-								   Span partition);
+/*
+ * A partition has something new: for all groups, or for one.  Where a pop of
+ * "looked" (NULL: none) has seen it, no other one of its group need look.
+ */
+extern void waiters_wake_partition(Waiters *waiters, struct PopBundle *looked, const Uuid *tenant,
+								   Span queue, Span partition);
 extern void waiters_wake_one_group(Waiters *waiters, const Uuid *tenant, Span queue, Span partition,
 								   Span group);
+
+/*
+ * Calls fn for the pops that something new in the partition would wake,
+ * discoveries aside; fn may unpark them.
+ */
+extern void waiters_next(Waiters *waiters, const Uuid *tenant, Span queue, Span partition,
+						 void (*fn)(void *ctx, struct Pop *pop), void *ctx);
 
 /* A queue has something new somewhere, or any queue may (id NULL). */
 extern void waiters_wake_queue(Waiters *waiters, const Uuid *queue_id);
