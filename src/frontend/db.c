@@ -22,7 +22,7 @@
 #define ANSWER_SLACK_MS 5000   /* beyond statement_timeout, the server is gone */
 #define MAX_ATTEMPTS 4		   /* of a call that meets 40001 or 40P01 */
 #define PUSH_LOCK_TIMEOUT_MS 200
-#define MAX_ERROR 128		   /* bytes of an error that are compared with the last one */
+#define MAX_ERROR 128 /* bytes of an error that are compared with the last one */
 
 typedef enum DbConnState
 {
