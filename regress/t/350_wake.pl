@@ -109,5 +109,40 @@ wait_until(sub { heard('*') }, 'what was pushed without a worker is announced wh
 
 # What keeps notifications from being sent is tried again.
 is(statistics($queen, 'wake', 'errors'), 0, 'all of that without an error');
+
+# Nothing is announced that no listener wants to hear: what its own origin did, or anything at all.
+sub push_as
+{
+    my ($origin, $queue) = @_;
+    $queen->sql("SET queen.wake_origin = $origin; SELECT test.push('$queue', 'p', gen_random_uuid()::text)");
+    return queue_id($queue);
+}
+
+my $pid = $listener->query_safe('SELECT pg_backend_pid()') =~ s/\D.*//sr;
 $_->quit for $listener, $pusher;
+wait_until(sub { $queen->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") eq '0' }, 'the listener is gone');
+my $sent = statistics($queen, 'wake', 'rows');
+push_as(0, 'unheard');
+$listener = $node->background_psql('postgres');
+$listener->set_query_timer_restart;
+$listener->query_safe('SET queen.wake_origin = 7; BEGIN; LISTEN queen_wake; COMMIT');
+my $own = push_as(7, 'own');
+my $foreign = push_as(8, 'foreign');
+$heard = '';
+wait_until(sub { heard("$foreign:8") }, 'news of another origin is announced');
+unlike($heard, qr/$own/, 'news of the only listener is not');
+unlike($heard, qr/${\queue_id('unheard')}/, 'nor was what happened while nobody listened');
+wait_until(sub { statistics($queen, 'wake', 'rows') == $sent + 1 }, 'one notification was sent');
+$heard = '';
+my $both = push_as(0, 'own');
+wait_until(sub { heard($both) }, 'news of no origin is announced');
+
+# A second listener of another origin wants to hear of the first one's news.
+my $second = $node->background_psql('postgres');
+$second->set_query_timer_restart;
+$second->query_safe('SET queen.wake_origin = 9; LISTEN queen_wake');
+$heard = '';
+push_as(7, 'own');
+wait_until(sub { heard("$own:7") }, 'news of the first is announced for the second');
+$_->quit for $listener, $second;
 $queen->finish;

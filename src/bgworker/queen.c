@@ -15,6 +15,7 @@
 #include "gucs.h"
 #include "hooks.h"
 #include "launcher.h"
+#include "listeners.h"
 #include "shmem.h"
 
 PG_MODULE_MAGIC;
@@ -31,5 +32,6 @@ _PG_init(void)
 		return;
 	shmem_init();
 	hooks_init();
+	listeners_init();
 	launcher_register();
 }

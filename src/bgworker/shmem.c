@@ -10,6 +10,7 @@
 #include "utils/timestamp.h"
 
 #include "lease_map.h"
+#include "listeners.h"
 #include "shmem.h"
 #include "stats.h"
 #include "worklist.h"
@@ -28,6 +29,7 @@ request_shmem(void)
 	RequestAddinShmemSpace(stats_shmem_size());
 	RequestAddinShmemSpace(worklist_shmem_size());
 	RequestAddinShmemSpace(lease_map_shmem_size());
+	RequestAddinShmemSpace(listeners_shmem_size());
 	RequestNamedLWLockTranche("queen", 1);
 }
 
@@ -65,6 +67,7 @@ startup_shmem(void)
 	stats_startup(tranche, found);
 	worklist_startup(tranche);
 	lease_map_startup(tranche);
+	listeners_startup(tranche);
 	LWLockRelease(AddinShmemInitLock);
 }
 

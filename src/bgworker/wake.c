@@ -3,8 +3,9 @@
  *		Tells the front ends which queues have something new.
  *
  * NOTIFY in a push would serialize the commits of all pushes.  So a commit only
- * notes its queues in shared memory and sets a latch; this worker sends one
- * notification for all of them, at most one per queen.wake_delay.
+ * notes its queues in shared memory and sets a latch, if anybody wants to hear
+ * of it; this worker sends one notification for all of them, at most one per
+ * queen.wake_delay.
  *
  * Channel queen_wake; the payload is the queues' ids, separated by commas, or
  * an asterisk for every queue.  A colon and a number after an id say whose
@@ -18,12 +19,12 @@
 #include "utils/timestamp.h"
 
 #include "gucs.h"
+#include "listeners.h"
 #include "shmem.h"
 #include "uuid.h"
 #include "wake.h"
 #include "worker.h"
 
-#define WAKE_CHANNEL "queen_wake"
 #define ITEM_MAX (UUID_TEXT_LEN + 12) /* id, colon, number, comma */
 
 static char payload[WAKE_MAX * ITEM_MAX + 1]; /* of the next notification */
@@ -62,7 +63,7 @@ wake_list_add(const pg_uuid_t *queue)
 	WakeList *list;
 	Latch *latch = NULL;
 
-	if (database == NULL)
+	if (database == NULL || !listeners_want(queen_wake_origin))
 		return;
 	list = &database->wake;
 	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
