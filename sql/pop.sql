@@ -34,7 +34,7 @@ COMMENT ON FUNCTION queen.log_contention_pause() IS
 CREATE FUNCTION queen.log_answer_bytes() RETURNS bigint
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_answer_bytes() IS
-    'Stored bytes of segments after which a call takes no further one, except the first one of an entry';
+    'Bytes of segments, before compression, after which a call takes no further one, except the first one of an entry';
 
 CREATE FUNCTION queen.log_pop_problem(tenant_id uuid, queue text, partition text,
                                       consumer_group text, worker_id uuid, batch int,

@@ -28,7 +28,9 @@ QUEEN_FUNCTION(log_pop_problem);
 QUEEN_FUNCTION(log_answer_bytes);
 QUEEN_FUNCTION(log_contention_pause);
 
-/* The answer is one result in the memory of both sides; it ends with the segment that reaches this.
+/*
+ * The answer is one result in the memory of both sides, and decompressed in the
+ * front end's; it ends with the segment that reaches this before compression.
  */
 #define ANSWER_BYTES (32 * 1024 * 1024)
 

@@ -62,7 +62,8 @@ typedef struct PopCall
 	TupleTableSlot *subscription;
 	Tuplestorestate *rows;
 	TupleDesc desc;
-	int64 room; /* bytes that still fit; then each further entry takes one segment */
+	int64 room; /* bytes before compression that still fit; then each further entry takes one
+				   segment */
 } PopCall;
 
 /* One pop under way. */

@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "pop.h"
+#include "segment_sql.h"
 #include "work_notes.h"
 
 static const PopLook nothing = {.outcome = POP_NOTHING};
@@ -156,7 +157,7 @@ put_row(Pop *pop, Datum *values, bool *nulls)
 	tuplestore_putvalues(pop->call->rows, pop->call->desc, values, nulls);
 }
 
-/* Answers with the slice of the segment from "first" to "last"; returns its size. */
+/* Answers with the slice of the segment from "first" to "last"; returns the segment's size. */
 static int64
 put_slice(Pop *pop, int64 first, int64 last, int attempt)
 {
@@ -164,7 +165,7 @@ put_slice(Pop *pop, int64 first, int64 last, int attempt)
 	Datum values[POP_COLUMNS];
 	bool nulls[POP_COLUMNS];
 	bytea *blob = DatumGetByteaPP(row_value(call->segments, call->segment, SEGMENTS_BLOB));
-	int64 size = VARSIZE_ANY_EXHDR(blob);
+	int64 size = segment_bytes(blob);
 
 	memset(nulls, true, sizeof(nulls));
 	memset(nulls, false, POP_RETRY_AT * sizeof(bool));

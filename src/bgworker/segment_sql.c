@@ -38,6 +38,7 @@ QUEEN_FUNCTION(log_frames);
 QUEEN_FUNCTION(log_unpack);
 QUEEN_FUNCTION(log_segment_hashes);
 QUEEN_FUNCTION(log_segment_error);
+QUEEN_FUNCTION(log_segment_bytes);
 
 /* A decompressed segment, palloc'd. */
 typedef struct Segment
@@ -59,6 +60,16 @@ decompressor(void)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory"),
 						errdetail("Failed to create a decompression context.")));
 	return dctx;
+}
+
+int64
+segment_bytes(const bytea *blob)
+{
+	size_t len;
+
+	if (segment_raw_size(VARDATA_ANY(blob), VARSIZE_ANY_EXHDR(blob), &len) != NULL)
+		return VARSIZE_ANY_EXHDR(blob);
+	return (int64) len;
 }
 
 /* Decompresses and walks every frame; NULL, or why the segment is corrupt. */
@@ -458,4 +469,13 @@ segment_all_encrypted(const bytea *blob)
 	}
 	segment_close(&segment);
 	return all;
+}
+
+/*
+ * log_segment_bytes(blob bytea)
+ */
+Datum
+log_segment_bytes(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(segment_bytes(PG_GETARG_BYTEA_PP(0)));
 }

@@ -9,6 +9,9 @@
 
 #include "utils/uuid.h"
 
+/* Bytes before compression, as the segment states them; its own length when it states none. */
+extern int64 segment_bytes(const bytea *blob);
+
 /* Whether every message is flagged as encrypted; false for a corrupt segment. */
 extern bool segment_all_encrypted(const bytea *blob);
 

@@ -540,6 +540,7 @@ handle(Request *req, bool (*parse)(Body *body, AckRequest *ack))
 		body_refuse(&body, req);
 		return;
 	}
+	http_hold(req, ack->cap * sizeof(*ack->items));
 	if (ack->group.len == 0)
 		ack->group = span_of(QUEUE_MODE_GROUP);
 	if ((why = name_check(ack->group)) != NULL)

@@ -71,7 +71,7 @@ static const Setting settings[] = {
 	INT("max-body-bytes", max_body_bytes, "67108864", 1024, 67108864,
 		"largest request body, bytes; a larger one gets 413", "QUEEN_MAX_BODY_BYTES"),
 	INT("max-buffered-bytes", max_buffered_bytes, "1073741824", 67108864, INT64_MAX / 2,
-		"bytes of request bodies that a thread holds at once; beyond it 503",
+		"bytes of requests and answers that a thread holds at once; beyond it 503",
 		"QUEEN_MAX_BUFFERED_BYTES"),
 	INT("header-timeout", header_timeout_ms, "10000", 100, 600000,
 		"milliseconds for a request line and its header block, then 408",

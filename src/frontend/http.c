@@ -73,8 +73,8 @@ typedef struct HttpExchange
 	struct MHD_Connection *connection;
 	HttpConn *conn;
 	struct event gone;
-	int64_t buffered; /* body bytes in memory */
-	size_t progress;  /* of these, since the deadline was renewed */
+	int64_t held;	 /* bytes of its body, its answer, and what http_hold() was told of */
+	size_t progress; /* of these, since the deadline was renewed */
 	RouteMatch match;
 	Buf allow;	 /* methods of the path, when the match is another */
 	int refusal; /* status, or AUTH_WAIT; 0: may go on */
@@ -92,9 +92,9 @@ struct Http
 	struct MHD_Daemon *daemon;
 	struct event *event;
 	HttpConn *lists[N_HTTP_STATES];
-	int64_t buffered; /* body bytes of all requests */
-	int closed;		  /* since the heap was last trimmed */
-	int idle_runs;	  /* runs of the library since news from the network or a callback */
+	int64_t held;  /* bytes of all requests */
+	int closed;	   /* since the heap was last trimmed */
+	int idle_runs; /* runs of the library since news from the network or a callback */
 	int active;
 };
 
@@ -228,6 +228,21 @@ http_tick(Http *http)
 	}
 }
 
+/* --- memory --------------------------------------------------------------- */
+
+void
+http_hold(Request *req, size_t bytes)
+{
+	req->exchange->held += (int64_t) bytes;
+	req->worker->http->held += (int64_t) bytes;
+}
+
+bool
+http_full(const Http *http)
+{
+	return http->held >= http->worker->conf->max_buffered_bytes;
+}
+
 /* --- answers ------------------------------------------------------------- */
 
 static void
@@ -262,6 +277,7 @@ exchange_reply(HttpExchange *x, int status, Buf *body, const char *name, const c
 		len, data, data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
 	if (body)
 		memset(body, 0, sizeof(*body));
+	http_hold(&x->req, len);
 	if (len && !(name && strcmp(name, "Content-Type") == 0))
 		MHD_add_response_header(response, "Content-Type", "application/json");
 	if (status == 401)
@@ -349,8 +365,8 @@ static void
 cut_off(HttpExchange *x, int status, const char *text)
 {
 	x->cut_off = true;
-	x->conn->http->buffered -= x->buffered;
-	x->buffered = 0;
+	x->conn->http->held -= x->held;
+	x->held = 0;
 	buf_free(&x->req.body);
 	conn_abort(x->conn, status, text);
 	conn_enter(x->conn, HTTP_WRITING, x->req.worker->conf->body_timeout_ms);
@@ -437,7 +453,7 @@ take_body(Http *http, HttpExchange *x, const char *data, size_t len)
 {
 	const struct Conf *conf = http->worker->conf;
 
-	if (http->buffered + (int64_t) len > conf->max_buffered_bytes)
+	if (http->held + (int64_t) len > conf->max_buffered_bytes)
 	{
 		cut_off(x, 503, "too much is being sent at once");
 		return;
@@ -448,8 +464,7 @@ take_body(Http *http, HttpExchange *x, const char *data, size_t len)
 		return;
 	}
 	buf_append(&x->req.body, data, len);
-	x->buffered += (int64_t) len;
-	http->buffered += (int64_t) len;
+	http_hold(&x->req, len);
 	x->progress += len;
 	if (x->progress >= BODY_PROGRESS)
 	{
@@ -563,7 +578,7 @@ on_completed(void *arg, struct MHD_Connection *connection, void **context,
 		x->req.on_done(&x->req, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	conn_enter(x->conn, HTTP_IDLE, http->worker->conf->idle_timeout_ms);
 	x->conn->asked = false;
-	http->buffered -= x->buffered;
+	http->held -= x->held;
 	target_free(&x->req.target);
 	buf_free(&x->req.body);
 	buf_free(&x->allow);

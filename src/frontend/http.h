@@ -56,6 +56,15 @@ extern void http_run(Http *http);
 /* Ends connections that are too slow; called about ten times a second. */
 extern void http_tick(Http *http);
 
+/*
+ * Counts memory that a request holds beside its body, until it is answered.
+ * Bodies and answers are counted by themselves.
+ */
+extern void http_hold(Request *req, size_t bytes);
+
+/* Whether all of it is as much as it may be: nothing that needs a lot is begun then. */
+extern bool http_full(const Http *http);
+
 /* Requests that are being read, handled or answered. */
 extern int http_active(const Http *http);
 

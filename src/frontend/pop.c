@@ -528,7 +528,7 @@ pops_follow(Pops *pops, PopBundle *bundle, const Uuid *tenant, Span queue, Span 
 {
 	Follow ctx = {pops, bundle};
 
-	if (waiters_parked(pops->waiters) > 0 && !maintenance_pop())
+	if (waiters_parked(pops->waiters) > 0 && !maintenance_pop() && !http_full(pops->worker->http))
 		waiters_next(pops->waiters, tenant, queue, partition, follow, &ctx);
 	return ctx.bundle;
 }
@@ -553,6 +553,13 @@ pops_have_looked(PopBundle *bundle, const WaitGroup *group)
 
 /* --- sending ---------------------------------------------------------------- */
 
+/* It is not looked for, so nothing is leased. */
+static void
+fail_full(Pop *pop)
+{
+	pop_reply(pop, 503, "too many answers are still being read");
+}
+
 static void
 fail_unavailable(Pop *pop)
 {
@@ -566,6 +573,8 @@ pops_dispatch(Pops *pops)
 		pops_drain(pops);
 	Db *db = pops->worker->db;
 
+	while (pops->queue && http_full(pops->worker->http))
+		fail_full(pops->queue);
 	while (pops->queue && db_lane_free(db, LANE_READ))
 	{
 		if (pops->queue->discovery)

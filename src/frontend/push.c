@@ -206,6 +206,7 @@ push_handler(Request *req)
 		body_refuse(&body, req);
 		return;
 	}
+	http_hold(req, push->entries.cap * sizeof(*push->entries.list));
 	push_entries_link(&push->entries);
 
 	/* Counted first: one more, so that the answer waits for the end of this loop. */
