@@ -2,9 +2,10 @@
  * pop_search.c
  *		Finds the partitions that are worth a look.
  *
- * Mostly they are on the work list of the group.  Before that come those that
- * this transaction itself has news of, of which the list hears when it commits.
- * A pop that finds the list empty goes on with the walk that fills it, if
+ * Mostly they are on the work list of the group.  After that come those that
+ * this transaction itself has news of, which the list will have at its end when
+ * it commits: nobody gets ahead by acknowledging and popping in one transaction.
+ * A pop that finds both empty goes on with the walk that fills the list, if
  * something is missing, until it meets something, for a bounded number of steps;
  * otherwise each pop does a step of the walk while there is one.  Without a list
  * the tables are searched.
@@ -25,9 +26,8 @@
 
 typedef enum SearchStage
 {
-	OWN_NEWS,
 	WORK_LIST,
-	TABLES
+	TABLES /* or, when there is doubt about the list, from the start */
 } SearchStage;
 
 typedef struct PopSearch
@@ -37,6 +37,7 @@ typedef struct PopSearch
 	pg_uuid_t *found; /* of the own news, or by the search of the tables */
 	int nfound;
 	int next;
+	bool listed;	 /* the last one was on the list */
 	int steps;		 /* of the walk that this pop did */
 	bool unfinished; /* the walk has not come to all that is missing */
 
@@ -77,7 +78,17 @@ search_tables(PopSearch *search)
 	search->next = 0;
 }
 
-/* The next partition from the work list. */
+static bool
+next_found(PopSearch *search, pg_uuid_t *partition_id)
+{
+	search->listed = false;
+	if (search->next == search->nfound)
+		return false;
+	*partition_id = search->found[search->next++];
+	return true;
+}
+
+/* The next partition from the work list, then of the own news. */
 static bool
 next_listed(PopSearch *search, pg_uuid_t *partition_id)
 {
@@ -88,8 +99,11 @@ next_listed(PopSearch *search, pg_uuid_t *partition_id)
 		{
 			case WORK_TAKEN:
 				note_taken(&request->queue_id, request->group_number, partition_id);
+				search->listed = true;
 				return true;
 			case WORK_NONE:
+				if (next_found(search, partition_id))
+					return true;
 				if (!walk_on(search))
 					return false;
 				break;
@@ -102,14 +116,9 @@ next_listed(PopSearch *search, pg_uuid_t *partition_id)
 static bool
 next_partition(PopSearch *search, pg_uuid_t *partition_id)
 {
-	if (search->stage == OWN_NEWS && search->next == search->nfound)
-		search->stage = WORK_LIST;
 	if (search->stage == WORK_LIST && next_listed(search, partition_id))
 		return true;
-	if (search->stage == WORK_LIST || search->next == search->nfound)
-		return false;
-	*partition_id = search->found[search->next++];
-	return true;
+	return search->stage == TABLES && next_found(search, partition_id);
 }
 
 /* Gives back to the list what was not served. */
@@ -159,7 +168,7 @@ give_back_held(PopSearch *search)
 TimestampTz
 pop_any(Pop *pop)
 {
-	PopSearch search = {.pop = pop, .stage = OWN_NEWS, .held_until = DT_NOEND};
+	PopSearch search = {.pop = pop, .stage = WORK_LIST, .held_until = DT_NOEND};
 	const PopRequest *request = &pop->request;
 	TimestampTz again = DT_NOEND;
 	pg_uuid_t partition_id;
@@ -172,11 +181,10 @@ pop_any(Pop *pop)
 						next_partition(&search, &partition_id);
 		 looks++)
 	{
-		bool listed = search.stage == WORK_LIST;
-		PopLook look = pop_look(pop, &partition_id, listed);
+		PopLook look = pop_look(pop, &partition_id, search.listed);
 
 		CHECK_FOR_INTERRUPTS();
-		if (listed && look.outcome != POP_SERVED)
+		if (search.listed && look.outcome != POP_SERVED)
 			give_back(&search, &partition_id, look);
 	}
 	if (search.stage == WORK_LIST && search.steps == 0)

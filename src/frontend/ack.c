@@ -22,7 +22,6 @@
 #include <utlist.h>
 
 #define ITEMS_MAX 100000
-#define SLOW_CALL_MS 100
 #define BUNDLE_MAX_REQUESTS 64
 #define BUNDLE_MAX_ITEMS 10000 /* checked before the last request is added */
 
@@ -45,8 +44,6 @@ struct Acks
 	struct Worker *worker;
 	AckRequest *queue;
 	AckRequest *turned_away;
-	int n_flying;	   /* requests in calls of the read lane */
-	int64_t last_sent; /* to that lane, monotonic milliseconds */
 };
 
 /* One log_ack call: whose entries it holds, in order. */
@@ -191,7 +188,7 @@ on_acked(DbCall *call, PGresult *res, const DbError *error)
 	int row = 0;
 
 	if (bundle->lane == LANE_READ)
-		bundle->acks->n_flying -= bundle->n;
+		inflight_answered(&bundle->acks->worker->reads, bundle->n);
 	if (error)
 		metrics_add(&bundle->acks->worker->metrics, METRIC_DB_ERRORS, 1);
 	for (int i = 0; i < bundle->n; i++)
@@ -253,8 +250,9 @@ add_request(DbCall *call, const AckRequest *ack, int number)
 	return added;
 }
 
-static void
-send_bundle(Acks *acks, AckRequest **list, DbLaneId lane, int max)
+/* The call of as many of the list's first requests as go together. */
+static DbCall *
+bundle_call(Acks *acks, AckRequest **list, DbLaneId lane, int max)
 {
 	static const Oid types[] = {OID_UUID, OID_UUID, OID_TEXT, OID_UUID,
 								OID_INT4, OID_TEXT, OID_TEXT, OID_TEXT};
@@ -282,11 +280,8 @@ send_bundle(Acks *acks, AckRequest **list, DbLaneId lane, int max)
 	db_call_bool(call, 8, lane == LANE_WAIT);
 	bundle->lane = lane;
 	if (lane == LANE_READ)
-	{
-		acks->n_flying += bundle->n;
-		acks->last_sent = clock_ms();
-	}
-	db_submit(acks->worker->db, lane, call);
+		inflight_sent(&acks->worker->reads, bundle->n);
+	return call;
 }
 
 static void
@@ -318,16 +313,22 @@ acks_tick(Acks *acks)
 	}
 }
 
-/* As for pushes: beside a call in flight, what waits goes out when it is at least as much. */
-static bool
-worth_a_call(const Acks *acks)
+int
+acks_ready(const Acks *acks, int max)
 {
-	const AckRequest *ack = acks->queue;
 	int n = 0;
 
-	for (; ack && n < acks->n_flying; ack = ack->next)
+	for (const AckRequest *ack = acks->queue; ack && n < max; ack = ack->next)
 		n++;
-	return n == acks->n_flying || clock_ms() - acks->last_sent > SLOW_CALL_MS;
+	return n;
+}
+
+DbCall *
+acks_next_call(Acks *acks)
+{
+	if (acks->queue == NULL)
+		return NULL;
+	return bundle_call(acks, &acks->queue, LANE_READ, BUNDLE_MAX_REQUESTS);
 }
 
 void
@@ -335,11 +336,9 @@ acks_dispatch(Acks *acks)
 {
 	Db *db = acks->worker->db;
 
-	while (acks->queue && db_lane_free(db, LANE_READ) && worth_a_call(acks))
-		send_bundle(acks, &acks->queue, LANE_READ, BUNDLE_MAX_REQUESTS);
 	/* A place to wait for everybody is not to be had: the others try again at the next tick. */
 	while (acks->turned_away && db_lane_spare(db, LANE_WAIT))
-		send_bundle(acks, &acks->turned_away, LANE_WAIT, 1);
+		db_submit(db, LANE_WAIT, bundle_call(acks, &acks->turned_away, LANE_WAIT, 1));
 	if (db_lane_down(db, LANE_READ))
 		fail_list(&acks->queue);
 	if (db_lane_down(db, LANE_WAIT))

@@ -43,7 +43,13 @@ extern void ack_batch_handler(Request *req);
 /* Fails what another session has turned away for longer than a lock may be waited for. */
 extern void acks_tick(Acks *acks);
 
-/* Sends what is queued, as far as connections are free.  Once per turn of the loop. */
+/* How many requests are ready for the read lane, counted up to "max". */
+extern int acks_ready(const Acks *acks, int max);
+
+/* The next call for that lane, which is to be submitted; NULL: nothing is ready. */
+extern struct DbCall *acks_next_call(Acks *acks);
+
+/* Sends what may wait for a lock, as far as connections are free.  Once per turn of the loop. */
 extern void acks_dispatch(Acks *acks);
 
 /* Reads a member if it is one of an acknowledgement; *known tells. */

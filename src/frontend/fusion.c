@@ -10,6 +10,7 @@
 #include "db.h"
 #include "hash.h"
 #include "hashindex.h"
+#include "inflight.h"
 #include "maintenance.h"
 #include "packer.h"
 #include "pop.h"
@@ -25,8 +26,7 @@
 
 #define BUNDLE_MAX_SEGMENTS 128				 /* of one call */
 #define BUNDLE_MAX_RAW (2 * SEGMENT_MAX_RAW) /* checked before the last one is added */
-#define SLOW_CALL_MS 100
-#define BEHIND_MAX 50000 /* spooled messages that a new one may wait for */
+#define BEHIND_MAX 50000					 /* spooled messages that a new one may wait for */
 #define ENCRYPTED_MS 60000
 #define ENCRYPTED_SLOTS 256 /* by the first byte of the hash */
 #define MISSING_MAX 5		/* times in a row that a partition vanished after it was created */
@@ -77,9 +77,8 @@ struct Fusion
 	Gather *turned_away;
 	int n_ready;		   /* partitions in the ready list */
 	int64_t ready_frames;  /* messages of these */
-	int n_flying;		   /* segments in calls of the push lane */
+	InFlight flight;	   /* segments in calls of the push lane */
 	int64_t flying_frames; /* messages in these */
-	int64_t last_sent;	   /* to that lane, monotonic milliseconds */
 	EncryptedQueue encrypted[ENCRYPTED_SLOTS];
 };
 
@@ -651,7 +650,7 @@ on_pushed(DbCall *call, PGresult *res, const DbError *error)
 
 	if (bundle->lane == LANE_PUSH)
 	{
-		bundle->fusion->n_flying -= bundle->n;
+		inflight_answered(&bundle->fusion->flight, bundle->n);
 		bundle->fusion->flying_frames -= bundle->frames;
 	}
 	if (error)
@@ -759,9 +758,8 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 	db_call_bool(call, 6, lane == LANE_WAIT);
 	if (lane == LANE_PUSH)
 	{
-		fusion->n_flying += bundle->n;
+		inflight_sent(&fusion->flight, bundle->n);
 		fusion->flying_frames += bundle->frames;
-		fusion->last_sent = clock_ms();
 		add_pops(bundle, call);
 	}
 	metrics_add(&fusion->worker->metrics, METRIC_PUSH_CALLS, 1);
@@ -782,17 +780,12 @@ spool_list(Fusion *fusion, Gather **list)
 	}
 }
 
-/*
- * A commit costs the same for one segment as for many.  So beside a call in
- * flight another one starts only when it is at least as large; otherwise
- * what is ready goes on gathering until that call returns, or has taken so
- * long that something else must be in its way.
- */
+/* As large in segments, or in messages. */
 static bool
 worth_a_call(const Fusion *fusion)
 {
-	return fusion->n_ready >= fusion->n_flying || fusion->ready_frames >= fusion->flying_frames ||
-		   clock_ms() - fusion->last_sent > SLOW_CALL_MS;
+	return fusion->ready_frames >= fusion->flying_frames ||
+		   inflight_worth_a_call(&fusion->flight, fusion->n_ready);
 }
 
 void

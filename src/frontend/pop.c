@@ -40,6 +40,7 @@ struct PopBundle
 	DbCall *call;
 	int n;
 	int messages; /* asked for */
+	bool counted; /* as in flight; not beside a push */
 	Pop *members[BUNDLE_MAX_POPS];
 };
 
@@ -359,6 +360,8 @@ on_looked(DbCall *call, PGresult *res, const DbError *error)
 	PopRows *rows;
 	int n_rows;
 
+	if (bundle->counted)
+		inflight_answered(&bundle->pops->worker->reads, bundle->n);
 	if (error)
 	{
 		bundle_failed(bundle, error);
@@ -457,8 +460,8 @@ pops_call(PopBundle *bundle)
 	return bundle->call;
 }
 
-static void
-send_bundle(Pops *pops)
+static DbCall *
+bundle_call(Pops *pops)
 {
 	PopBundle *bundle = begin_bundle(pops);
 
@@ -472,12 +475,12 @@ send_bundle(Pops *pops)
 		if (pop->alone)
 			break;
 	}
-	db_submit(pops->worker->db, LANE_READ, pops_call(bundle));
+	return pops_call(bundle);
 }
 
 /* A discovery is a call of its own. */
-static void
-send_discovery(Pops *pops)
+static DbCall *
+discovery_call(Pops *pops)
 {
 	PopBundle *bundle = bundle_new(pops, CALL_DISCOVER);
 	DbCall *call = bundle->call;
@@ -497,7 +500,7 @@ send_discovery(Pops *pops)
 	db_call_text(call, 10, span_of(pop->start_new ? "new" : "all"));
 	if (pop->start_from != INT64_MIN)
 		db_call_int64(call, 11, pop->start_from);
-	db_submit(pops->worker->db, LANE_READ, call);
+	return call;
 }
 
 /* --- in the transaction of a push ------------------------------------------ */
@@ -553,6 +556,31 @@ pops_have_looked(PopBundle *bundle, const WaitGroup *group)
 
 /* --- sending ---------------------------------------------------------------- */
 
+int
+pops_ready(const Pops *pops, int max)
+{
+	int n = 0;
+
+	for (const Pop *pop = pops->queue; pop && n < max; pop = pop->next)
+		n++;
+	return n;
+}
+
+DbCall *
+pops_next_call(Pops *pops)
+{
+	DbCall *call;
+	PopBundle *bundle;
+
+	if (pops->queue == NULL)
+		return NULL;
+	call = pops->queue->discovery ? discovery_call(pops) : bundle_call(pops);
+	bundle = call->ctx;
+	bundle->counted = true;
+	inflight_sent(&pops->worker->reads, bundle->n);
+	return call;
+}
+
 /* It is not looked for, so nothing is leased. */
 static void
 fail_full(Pop *pop)
@@ -571,18 +599,9 @@ pops_dispatch(Pops *pops)
 {
 	if (maintenance_pop())
 		pops_drain(pops);
-	Db *db = pops->worker->db;
-
 	while (pops->queue && http_full(pops->worker->http))
 		fail_full(pops->queue);
-	while (pops->queue && db_lane_free(db, LANE_READ))
-	{
-		if (pops->queue->discovery)
-			send_discovery(pops);
-		else
-			send_bundle(pops);
-	}
-	if (db_lane_down(db, LANE_READ))
+	if (db_lane_down(pops->worker->db, LANE_READ))
 	{
 		while (pops->queue)
 			fail_unavailable(pops->queue);

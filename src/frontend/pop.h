@@ -84,7 +84,13 @@ extern void pops_free(Pops *pops);
 extern void pop_handler(Request *req);
 extern void discovery_handler(Request *req);
 
-/* Sends what is queued, as far as connections are free.  Once per turn of the loop. */
+/* How many pops are ready to look, counted up to "max". */
+extern int pops_ready(const Pops *pops, int max);
+
+/* The next call for the read lane, which is to be submitted; NULL: no pop is ready. */
+extern DbCall *pops_next_call(Pops *pops);
+
+/* Answers those that cannot look: the lane is down.  Once per turn of the loop. */
 extern void pops_dispatch(Pops *pops);
 
 /*

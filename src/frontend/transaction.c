@@ -141,6 +141,15 @@ succeed(Transaction *t)
 
 static void send_call(Transaction *t);
 
+/* One lease has ended, however many of its messages are acknowledged: one pop is woken. */
+static bool
+same_lease_as_before(const Transaction *t, const AckItem *ack)
+{
+	return ack > t->acks && ack[-1].lease_released &&
+		   memcmp(&ack[-1].partition_id, &ack->partition_id, sizeof(Uuid)) == 0 &&
+		   span_equals(ack[-1].group, ack->group);
+}
+
 static void
 ack_verdict(Transaction *t, const PGresult *res, int row)
 {
@@ -155,7 +164,8 @@ ack_verdict(Transaction *t, const PGresult *res, int row)
 	ack->dead_lettered = pgcol_bool(res, row, TXN_DLQ);
 	ack->noop = pgcol_bool(res, row, TXN_NOOP);
 	metrics_add(&worker->metrics, METRIC_ACK_MESSAGES, ack->success);
-	if (ack->lease_released && pgcol_bool(res, row, TXN_MORE) && queue.ptr)
+	if (ack->lease_released && pgcol_bool(res, row, TXN_MORE) && queue.ptr &&
+		!same_lease_as_before(t, ack))
 	{
 		Span partition = pgcol_span(res, row, TXN_PARTITION);
 

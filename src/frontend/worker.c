@@ -245,12 +245,44 @@ on_tick(evutil_socket_t fd, short what, void *arg)
 	pops_tick(worker->pops);
 }
 
+/* How many acknowledgements and pops are ready, counted as far as it matters. */
+static int
+reads_ready(const Worker *worker)
+{
+	int enough = worker->reads.n + 1;
+	int n = acks_ready(worker->acks, enough);
+
+	return n + pops_ready(worker->pops, enough - n);
+}
+
+/*
+ * What is ready together goes in one transaction: the pops may have what the
+ * acknowledgements have freed, and none of them waits for a lock.
+ */
+static void
+send_reads(Worker *worker)
+{
+	int ready;
+
+	while ((ready = reads_ready(worker)) > 0 && db_lane_free(worker->db, LANE_READ) &&
+		   inflight_worth_a_call(&worker->reads, ready))
+	{
+		DbCall *acks = acks_next_call(worker->acks);
+		DbCall *pops = pops_next_call(worker->pops);
+
+		if (acks && pops)
+			db_call_follow(acks, LANE_READ, pops);
+		db_submit(worker->db, LANE_READ, acks ? acks : pops);
+	}
+}
+
 static void
 send_everything(Worker *worker)
 {
+	pops_dispatch(worker->pops);
+	send_reads(worker);
 	acks_dispatch(worker->acks);
 	fusion_dispatch(worker->fusion);
-	pops_dispatch(worker->pops);
 }
 
 static void

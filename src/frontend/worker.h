@@ -12,6 +12,7 @@
 #include "conf.h"
 #include "db.h"
 #include "http.h"
+#include "inflight.h"
 #include "metrics.h"
 
 #include <event2/event.h>
@@ -49,6 +50,7 @@ typedef struct Worker
 	struct Fusion *fusion; /* pushes */
 	struct Pops *pops;
 	struct Acks *acks;
+	InFlight reads; /* requests of these two in calls of the read lane */
 	struct Auth *auth;
 	struct Crypt *crypt; /* NULL: no key */
 	struct Packer *packer;
