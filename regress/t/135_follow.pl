@@ -101,13 +101,13 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     my ($held) = $web->pop('held', partition => 'p', leaseSeconds => 3600);
     my @polls = map { park("held$_") } '/partition/p', '';
     push_to('held', 'p', 2);
-    is(parked(), 2, 'another lease is in the way');
+    wait_until(sub { parked() == 2 }, 'another lease is in the way');
     ack($held);
     wait_until(sub { grep { $_->readable } @polls }, 'its end wakes a poll');
     my ($woken, $other) = sort { $b->readable <=> $a->readable } @polls;
     my ($got) = messages($woken);
     is($got->{data}, 2, 'which gets the message');
-    is(parked(), 1, 'the other stays');
+    wait_until(sub { parked() == 1 }, 'the other stays');
     ack($got);
     push_to('held', 'p', 3);
     is(payloads($other), 3, 'until the next push');
@@ -116,7 +116,7 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     $web->post('/api/v1/configure', { queue => 'window', options => { windowBuffer => 1 } });
     @polls = map { park($_) } qw(delayed window);
     push_to($_, 'p', 4) for qw(delayed window);
-    is(parked(), 2, 'what is not mature is not delivered');
+    wait_until(sub { parked() == 2 }, 'what is not mature is not delivered');
     is(payloads($_), 4, 'until it is') for @polls;
 
     my $poll = park('dup?autoAck=true');
@@ -124,7 +124,7 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     is(payloads($poll), 5, 'is delivered');
     $poll = park('dup?autoAck=true');
     is(push_to('dup', 'p', 6, transactionId => 'x'), 'duplicate', 'a duplicate');
-    is(parked(), 1, 'is not');
+    wait_until(sub { parked() == 1 }, 'is not');
     push_to('dup', 'p', 7);
     is(payloads($poll), 7, 'but what comes after it');
 }
