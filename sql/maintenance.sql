@@ -19,7 +19,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 AS $$
 BEGIN
-    IF mode NOT IN ('maintenance_mode', 'pop_maintenance_mode') OR enabled IS NULL THEN
+    IF mode IS NULL OR mode NOT IN ('maintenance_mode', 'pop_maintenance_mode') OR enabled IS NULL THEN
         RAISE EXCEPTION 'mode must be maintenance_mode or pop_maintenance_mode'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;

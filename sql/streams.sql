@@ -14,6 +14,10 @@ DECLARE
     known queen.stream_queries;
 BEGIN
     PERFORM queen.log_guard();
+    IF tenant IS NULL OR query_name IS NULL OR source IS NULL OR hash IS NULL THEN
+        RAISE EXCEPTION 'tenant, name, source and hash must be given'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     was_reset := false;
     INSERT INTO queen.stream_queries AS r (tenant_id, name, source_queue, sink_queue, config_hash)
     VALUES (tenant, query_name, source, sink, hash)
@@ -42,7 +46,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION queen.log_stream_query(uuid, text, text, text, text, boolean) IS
-    'Registers a stream query by its name, or finds it. No row when it is known under another config_hash and reset is not true; with reset its state is wiped and the hash replaced. Waits for cycles of the query that are under way. Raises 0A000 outside READ COMMITTED';
+    'Registers a stream query by its name, or finds it. No row when it is known under another config_hash and reset is not true; with reset its state is wiped and the hash replaced. Waits for cycles of the query that are under way. Raises 22023 for a NULL other than sink and reset, 0A000 outside READ COMMITTED';
 
 CREATE FUNCTION queen.log_stream_state(tenant uuid, query uuid, partition uuid, keys text[],
                                        prefix text, ripe_at double precision)

@@ -49,3 +49,9 @@ SET ROLE queen_frontend;
 CALL queen.maintain();
 SELECT * FROM queen.retention_step(1);
 RESET ROLE;
+
+-- Maintenance modes have names.
+\set VERBOSITY sqlstate
+SELECT * FROM queen.log_set_maintenance(NULL, true);
+SELECT * FROM queen.log_set_maintenance('x', true);
+SELECT * FROM queen.log_set_maintenance('maintenance_mode', NULL);

@@ -132,3 +132,8 @@ SELECT sum(queen.log_drain_step(100)) > 0 AS removed FROM generate_series(1, 10)
 SELECT count(*) FROM queen.stream_state;
 SET client_min_messages = warning;
 TRUNCATE queen.queues, queen.log_txns, queen.stream_queries CASCADE;
+
+-- What is missing is bad input.
+\set VERBOSITY sqlstate
+SELECT * FROM pg_temp.register(NULL, 'h');
+SELECT * FROM pg_temp.register('q', NULL);
