@@ -66,7 +66,7 @@ is_listed(const char *name, const List *list)
 
 /* Whether anybody can connect to it. */
 static bool
-is_open(const Form_pg_database database)
+is_open(Form_pg_database database)
 {
 #ifdef DATCONNLIMIT_INVALID_DB /* since 15.4: DROP DATABASE was interrupted */
 	if (database->datconnlimit == DATCONNLIMIT_INVALID_DB)

@@ -336,10 +336,11 @@ read_queues(Push *push)
 	for (int i = 0; i < push->npartitions; i++)
 	{
 		PushPartition *partition = &push->partitions[i];
-		const PushPartition *before = i > 0 ? &partition[-1] : NULL;
 
-		if (before != NULL && memcmp(&partition->queue_id, &before->queue_id, UUID_LEN) == 0)
+		if (i > 0 && memcmp(&partition->queue_id, &push->partitions[i - 1].queue_id, UUID_LEN) == 0)
 		{
+			const PushPartition *before = &push->partitions[i - 1];
+
 			partition->exists = before->exists;
 			partition->encrypted = before->encrypted;
 			partition->dedup_seconds = before->dedup_seconds;
