@@ -71,10 +71,10 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION queen.log_segment_error(bytea, int) IS
     'Says why blob is not a sound segment of that many frames; NULL when it is one';
 
-CREATE FUNCTION queen.log_segment_bytes(blob bytea) RETURNS bigint
+CREATE FUNCTION queen.log_segment_bytes(blob bytea, frames bigint) RETURNS bigint
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.log_segment_bytes(bytea) IS
-    'Bytes of a segment before compression, as it states them; the length of blob when it is none';
+COMMENT ON FUNCTION queen.log_segment_bytes(bytea, bigint) IS
+    'Bytes before compression of a segment of that many messages, as it states them; the length of blob when it states none, or more than 8 MiB for several messages';
 
 CREATE FUNCTION queen.log_valid_name(name text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME';

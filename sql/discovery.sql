@@ -110,7 +110,7 @@ BEGIN
                     places := places - 1;
                 END IF;
                 budget := budget - (slice.last_offset - slice.first_offset + 1)::int;
-                room := room - queen.log_segment_bytes(slice.blob);
+                room := room - queen.log_segment_bytes(slice.blob, slice.end_offset - slice.base_offset + 1);
                 RETURN QUERY
                 SELECT 1, slice.status, slice.partition_id, slice.partition, slice.base_offset,
                        slice.end_offset, slice.first_offset, slice.last_offset, slice.created_at,

@@ -22,7 +22,7 @@ SELECT n, f.flags, f.message_id, f.trace_id, f.transaction_id, f.producer_sub,
   FROM generate_series(0, 1) AS n, queen.log_frame(:'both', n) AS f;
 SELECT queen.log_segment_hashes(:'both') = queen.log_hash('t1') || queen.log_hash('t2') AS hashes;
 SELECT queen.log_segment_error(:'both', 2) AS sound, queen.log_segment_error(:'both', 3) AS three;
-SELECT queen.log_segment_bytes(:'both') = length(:'f1'::bytea || :'f2'::bytea) AS stated, queen.log_segment_bytes('\x0102') AS none;
+SELECT queen.log_segment_bytes(:'both', 2) = length(:'f1'::bytea || :'f2'::bytea) AS stated, queen.log_segment_bytes('\x0102', 1) AS none;
 
 -- A blob as a compressor makes it, with a checksum: 40 messages, t0 to t39.
 \set squeezed '\\x28b52ffd6424082d060002491d1c704f0ece709784598aaaaa532429292949bbdf1be9f5d75fc3358a1dffeeddccbbaa9988772c59febb7733efaa6622de3164f8efdecdbcab9a8978d7772d05fadfbd9b79573513f12eb320c85111453d15c7a29e495bcd6a97a72d096b56b430ac254004f27034180b45027130140803414a296d52a821ec0dfb7f06f035e61260206905ff1081436018e117fa01041130068f8021853f771808c341e800ac11f20987a26104850484f8fc64a71fa9e38398725b6f66bcbfbfdbfec8a725cfc92a5b0e1882'

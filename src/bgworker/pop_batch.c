@@ -165,15 +165,17 @@ put_slice(Pop *pop, int64 first, int64 last, int attempt)
 	Datum values[POP_COLUMNS];
 	bool nulls[POP_COLUMNS];
 	bytea *blob = DatumGetByteaPP(row_value(call->segments, call->segment, SEGMENTS_BLOB));
-	int64 size = segment_bytes(blob);
+	int64 base = DatumGetInt64(row_value(call->segments, call->segment, SEGMENTS_BASE_OFFSET));
+	int64 end = DatumGetInt64(row_value(call->segments, call->segment, SEGMENTS_END_OFFSET));
+	int64 size = segment_bytes(blob, end - base + 1);
 
 	memset(nulls, true, sizeof(nulls));
 	memset(nulls, false, POP_RETRY_AT * sizeof(bool));
 	values[POP_STATUS] = CStringGetTextDatum("segment");
 	values[POP_PARTITION_ID] = row_value(call->partitions, call->partition, PARTITIONS_ID);
 	values[POP_PARTITION] = row_value(call->partitions, call->partition, PARTITIONS_NAME);
-	values[POP_BASE_OFFSET] = row_value(call->segments, call->segment, SEGMENTS_BASE_OFFSET);
-	values[POP_END_OFFSET] = row_value(call->segments, call->segment, SEGMENTS_END_OFFSET);
+	values[POP_BASE_OFFSET] = Int64GetDatum(base);
+	values[POP_END_OFFSET] = Int64GetDatum(end);
 	values[POP_FIRST_OFFSET] = Int64GetDatum(first);
 	values[POP_LAST_OFFSET] = Int64GetDatum(last);
 	values[POP_CREATED_AT] = row_value(call->segments, call->segment, SEGMENTS_CREATED_AT);

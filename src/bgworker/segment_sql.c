@@ -63,11 +63,12 @@ decompressor(void)
 }
 
 int64
-segment_bytes(const bytea *blob)
+segment_bytes(const bytea *blob, int64 frames)
 {
 	size_t len;
 
-	if (segment_raw_size(VARDATA_ANY(blob), VARSIZE_ANY_EXHDR(blob), &len) != NULL)
+	if (segment_raw_size(VARDATA_ANY(blob), VARSIZE_ANY_EXHDR(blob), &len) != NULL ||
+		(len > SEGMENT_MAX_RAW && frames > 1))
 		return VARSIZE_ANY_EXHDR(blob);
 	return (int64) len;
 }
@@ -472,10 +473,10 @@ segment_all_encrypted(const bytea *blob)
 }
 
 /*
- * log_segment_bytes(blob bytea)
+ * log_segment_bytes(blob bytea, frames int8)
  */
 Datum
 log_segment_bytes(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(segment_bytes(PG_GETARG_BYTEA_PP(0)));
+	PG_RETURN_INT64(segment_bytes(PG_GETARG_BYTEA_PP(0), PG_GETARG_INT64(1)));
 }

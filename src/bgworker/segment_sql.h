@@ -9,8 +9,12 @@
 
 #include "utils/uuid.h"
 
-/* Bytes before compression, as the segment states them; its own length when it states none. */
-extern int64 segment_bytes(const bytea *blob);
+/*
+ * Bytes before compression, as the segment of that many messages states them;
+ * its own length when it is corrupt: it states none, or more than several
+ * messages may have together.
+ */
+extern int64 segment_bytes(const bytea *blob, int64 frames);
 
 /* Whether every message is flagged as encrypted; false for a corrupt segment. */
 extern bool segment_all_encrypted(const bytea *blob);
