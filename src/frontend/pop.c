@@ -536,7 +536,10 @@ pops_follow(Pops *pops, PopBundle *bundle, const Uuid *tenant, Span queue, Span 
 	return ctx.bundle;
 }
 
-/* For each wake-up that the push has brought and one of the group's pops had beforehand, once. */
+/*
+ * Whether a pop of the group has looked in the transaction of the push, so that
+ * the push need not wake another one.  Each such pop counts once.
+ */
 bool
 pops_have_looked(PopBundle *bundle, const WaitGroup *group)
 {
