@@ -11,7 +11,16 @@ use QueenTest 'wait_until';
 use Socket qw(SOL_SOCKET SO_LINGER);
 use Test::More;
 
-my $queen = QueenTest->new('follow', conf => "queen.workers = off\nautovacuum = off\nlog_lock_waits = off\nrestart_after_crash = on\n");
+my $queen = QueenTest->new('follow', conf => <<'END');
+queen.workers = off
+autovacuum = off
+log_lock_waits = off
+restart_after_crash = on
+wal_level = replica
+max_wal_senders = 1
+synchronous_standby_names = 'nobody'
+synchronous_commit = local
+END
 my $node = $queen->node;
 my @no_fallback = qw(--poll-initial 60000 --poll-max 60000 --threads 1);
 my $web = $queen->start_frontend(args => \@no_fallback);
@@ -24,7 +33,7 @@ sub park
     my ($path, $frontend) = @_;
     my $before = parked($frontend);
     my $connection = ($frontend // $web)->connect;
-    $connection->send('GET', "/api/v1/pop/queue/$path" . ($path =~ /\?/ ? '&' : '?') . 'wait=true&timeout=50000');
+    $connection->send('GET', "/api/v1/pop/queue/$path" . ($path =~ /\?/ ? '&' : '?') . 'wait=true' . ($path =~ /timeout/ ? '' : '&timeout=50000'));
     wait_until(sub { parked($frontend) == $before + 1 }, "the poll of $path is parked");
     return $connection;
 }
@@ -169,6 +178,66 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     is(payloads($second), 1, 'the lease goes on to the next poll');
 }
 
+# What is pushed while commits wait for a standby that is not there is written, and nobody sees it yet.
+sub commits
+{
+    my ($level) = @_;
+    $node->append_conf('postgresql.conf', "synchronous_commit = $level");
+    $node->reload;
+    wait_until(sub { $queen->sql('SHOW synchronous_commit') eq $level }, "commits are $level");
+}
+sub push_slowly
+{
+    my $push = $web->connect;
+    commits('on');
+    $push->send('POST', '/api/v1/push', { items => [ item(@_) ] });
+    wait_until(sub { $queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'}) }, 'the push is at its commit');
+    return $push;
+}
+sub finish_push
+{
+    my ($push) = @_;
+    commits('local');
+    $queen->sql(q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'});
+    return $push->receive->{json}[0]{status};
+}
+
+# The poll that looks with the push takes something older, and the one that was told of that has looked.
+{
+    push_to('older', $_, 0) for qw(p q);
+    $web->pop('older', autoAck => 'true', partitions => 2);
+    my ($first, $second) = map { park('older') } 1, 2;
+    $queen->sql(q{SELECT queen.push('older', '1', 'p')});
+    my $push = push_slowly('older', 'q', 2);
+    my $looks = sub { $queen->sql(q{SELECT empty_pops FROM queen.pg_stat_queen_queues WHERE queue = 'older'}) };
+    my $before = $looks->();
+    $web->post('/internal/api/notify', { queue => 'older', partition => 'p' });
+    wait_until(sub { $looks->() > $before && parked() == 1 }, 'the second poll finds nothing yet');
+    is(finish_push($push), 'queued', 'the push is stored');
+    is(payloads($first), 1, 'the first poll gets what is older');
+    is(payloads($second), 2, 'the second one the news');
+}
+
+# The poll that looks with the push finds nothing yet, and ends with the commit.
+for my $end (qw(hangs_up is_late))
+{
+    push_to($end, 'p', 0);
+    $web->pop($end, autoAck => 'true');
+    $web->post('/api/v1/configure', { queue => $end, options => { delayedProcessing => 1 } });
+    my ($first, $second) = map { park($_) } ($end eq 'is_late' ? "$end?timeout=1000" : $end), $end;
+    my $push = push_slowly($end, 'p', 1);
+    is(parked(), 1, "the first poll, which $end, looks");
+    if ($end eq 'hangs_up')
+    {
+        setsockopt $first->{socket}, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0);
+        $first->close;
+    }
+    $queen->sql('SELECT pg_sleep(1.1)');
+    is(finish_push($push), 'queued', 'the push is stored');
+    is($first->receive->{status}, 204, 'the first poll is over') if $end eq 'is_late';
+    is(payloads($second), 1, 'the second poll gets it');
+}
+
 # A backend dies when the message is written and its pop under way.
 {
     push_to('killed', 'p', 0);
@@ -183,8 +252,8 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     ok(!$push->readable && !$poll->readable, 'nobody is answered before the commit');
     kill 'KILL', $pid;
     is($_->receive->{status}, 503, 'its outcome is not known') for $poll, $push;
+    wait_until(sub { eval { $queen->sql($definition); 1 } }, 'the server is back');
     $web->wait_healthy;
-    $queen->sql($definition);
     is($web->post('/api/v1/push', @items)->{json}[0]{status}, 'queued', 'nothing was stored');
     is(join(' ', map { $_->{data} } $web->pop('killed', consumerGroup => 'g', partition => 'p', autoAck => 'true')), 1, 'the message is there');
     is(scalar(() = $web->pop('killed', consumerGroup => 'g')), 0, 'once');
@@ -203,5 +272,13 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     is(payloads($theirs[1]), 1, 'the other group');
     push_to('two', 'q', 2);
     is(payloads($theirs[0]), 2, 'nobody here waits');
+
+    push_to('missed', 'p', 0);
+    $web->pop('missed', autoAck => 'true');
+    my $poll = park('missed');
+    my $listening = q{FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()};
+    $queen->sql("ALTER ROLE queen_web NOLOGIN; SELECT pg_terminate_backend(pid, 60000) $listening");
+    $queen->sql(q{SELECT queen.push('missed', '1', 'p'); ALTER ROLE queen_web LOGIN});
+    is(payloads($poll), 1, 'what came while nobody listened');
 }
 $queen->finish;

@@ -611,6 +611,10 @@ conn_ready(DbConn *conn)
 	conn->failures = conn->tried = 0;
 	memset(conn->last_errors, 0, (size_t) conn->db->hosts.n * MAX_ERROR);
 	conn->db->good_host = conn->host;
+
+	/* What was announced before is not known. */
+	if (conn->lane == &conn->db->lanes[LANE_LISTEN])
+		conn->db->notify(conn->db->notify_ctx, "*");
 }
 
 /* One result of the setup; false when the connection was given up. */
@@ -662,7 +666,7 @@ conn_next_result(DbConn *conn)
 		conn->answering = call->follower;
 }
 
-/* What arrived on the listening connection.  After a reconnect some may be missing. */
+/* What arrived on the listening connection. */
 static void
 conn_notifications(DbConn *conn)
 {

@@ -186,16 +186,21 @@ void
 pop_empty(Pop *pop, int64_t retry_ms)
 {
 	int64_t left = pop->deadline - clock_ms();
+	bool news = pop->wait_group && waiters_wakes(pop->wait_group) != pop->wakes_seen;
 
 	if (pop->gone || !pop->wait || pop->last_look || pop->pops->worker->draining ||
 		(left <= 0 && retry_ms < 0))
+	{
+		if (news)
+			waiters_wake(pop->wait_group); /* another one looks for them */
 		pop_reply(pop, 204, NULL);
+	}
 	else if (left <= 0)
 	{
 		pop->last_look = true;
 		pop_enqueue(pop);
 	}
-	else if (waiters_wakes(pop->wait_group) != pop->wakes_seen)
+	else if (news)
 		pop_enqueue(pop); /* news came while it looked */
 	else
 		pop_park(pop, retry_ms, left);
@@ -537,24 +542,30 @@ pops_follow(Pops *pops, PopBundle *bundle, const Uuid *tenant, Span queue, Span 
 }
 
 /*
- * Whether a pop of the group has looked in the transaction of the push, so that
- * the push need not wake another one.  Each such pop counts once.
+ * A pop has got what was pushed, or one that found nothing looks again in place
+ * of the one that would be woken: each for one partition.  A pop that found
+ * something older may have left the news to others.
  */
 bool
-pops_have_looked(PopBundle *bundle, const WaitGroup *group)
+pops_have_looked(PopBundle *bundle, const WaitGroup *group, Span partition)
 {
-	for (int i = 0; i < bundle->n; i++)
-	{
-		Pop *pop = bundle->members[i];
+	const PGresult *res = bundle->call->result;
+	Pop *empty = NULL;
 
-		if (pop->follows && pop->wait_group == group)
-		{
-			pop->follows = false;
-			pop->wakes_seen = waiters_wakes(group);
+	for (int row = 0; row < PQntuples(res); row++)
+	{
+		Pop *pop = bundle->members[pgcol_int(res, row, POP_ENTRY) - 1];
+
+		if (pop->wait_group != group)
+			continue;
+		if (!span_equals(pgcol_span(res, row, POP_STATUS), SPAN_LITERAL("segment")))
+			empty = pop->follows ? pop : empty;
+		else if (span_equals(pgcol_span(res, row, POP_PARTITION), partition))
 			return true;
-		}
 	}
-	return false;
+	if (empty)
+		empty->follows = false;
+	return empty != NULL;
 }
 
 /* --- sending ---------------------------------------------------------------- */

@@ -60,7 +60,7 @@ typedef struct Pop
 	/* waiting */
 	WaitGroup *wait_group; /* NULL unless wait */
 	uint64_t wakes_seen;
-	bool follows; /* it looks in the transaction of a push, and was not counted as woken yet */
+	bool follows; /* it looks in the transaction of a push, and stands for no news of it yet */
 	struct event timer; /* the deadline, while parked */
 	bool woken;			/* it was parked before this look */
 	bool probe;			/* and a timer woke it, not news */
@@ -119,7 +119,7 @@ extern void pops_drain(Pops *pops);
 extern void pops_tick(Pops *pops);
 
 /* For waiters.c and deliver.c. */
-extern bool pops_have_looked(PopBundle *bundle, const WaitGroup *group);
+extern bool pops_have_looked(PopBundle *bundle, const WaitGroup *group, Span partition);
 extern void pop_look_again(Pop *pop, bool probe);
 extern void pop_empty(Pop *pop, int64_t retry_ms);
 extern void pop_reply(Pop *pop, int status, const char *error);

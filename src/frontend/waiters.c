@@ -365,7 +365,7 @@ wake_discovery(WaitGroup *group)
 }
 
 static void
-wake_place(WaitPlace *place, struct PopBundle *looked)
+wake_place(WaitPlace *place, struct PopBundle *looked, Span partition)
 {
 	WaitGroup *group, *next;
 
@@ -375,7 +375,7 @@ wake_place(WaitPlace *place, struct PopBundle *looked)
 	{
 		if (place->discovery)
 			wake_discovery(group);
-		else if (looked && pops_have_looked(looked, group))
+		else if (looked && pops_have_looked(looked, group, partition))
 			count_wake(group);
 		else
 			waiters_wake(group);
@@ -391,7 +391,7 @@ wake_discoveries(Waiters *waiters, const Uuid *tenant)
 	DL_FOREACH_SAFE (waiters->discoveries, place, next)
 	{
 		if (tenant == NULL || memcmp(place->key, tenant->bytes, sizeof(tenant->bytes)) == 0)
-			wake_place(place, NULL);
+			wake_place(place, NULL, (Span){NULL, 0});
 	}
 }
 
@@ -399,8 +399,8 @@ void
 waiters_wake_partition(Waiters *waiters, struct PopBundle *looked, const Uuid *tenant, Span queue,
 					   Span partition)
 {
-	wake_place(queue_place(waiters, tenant, queue, (Span){NULL, 0}, false), looked);
-	wake_place(queue_place(waiters, tenant, queue, partition, false), looked);
+	wake_place(queue_place(waiters, tenant, queue, (Span){NULL, 0}, false), looked, partition);
+	wake_place(queue_place(waiters, tenant, queue, partition, false), looked, partition);
 	wake_discoveries(waiters, tenant);
 }
 
@@ -452,7 +452,7 @@ waiters_wake_queue(Waiters *waiters, const Uuid *queue_id)
 	{
 		HASH_ITER (hh, waiters->places, place, next)
 		{
-			wake_place(place, NULL);
+			wake_place(place, NULL, (Span){NULL, 0});
 		}
 		return;
 	}
@@ -462,7 +462,7 @@ waiters_wake_queue(Waiters *waiters, const Uuid *queue_id)
 		return;
 	DL_FOREACH (queue->places, place)
 	{
-		wake_place(place, NULL);
+		wake_place(place, NULL, (Span){NULL, 0});
 	}
 }
 
