@@ -182,7 +182,7 @@ BEGIN
         RETURN true;                    -- or another session was faster
     END IF;
 
-    -- last_write_at is at most a second older than the newest stamp. A conflict with a cursor that
+    -- last_write_at is at most ten seconds older than the newest stamp. A conflict with a cursor that
     -- another session has changed would wait for its transaction.
     INSERT INTO queen.log_consumers (partition_id, consumer_group, committed)
     SELECT p.id, req.consumer_group,
@@ -190,7 +190,7 @@ BEGIN
                 ELSE queen.log_offset_before(p.id, p.log_start, p.last_offset, since) END
       FROM (SELECT id, log_start, last_offset
               FROM queen.log_partitions
-             WHERE queue_id = req.queue_id AND last_write_at >= oldest - interval '1 second'
+             WHERE queue_id = req.queue_id AND last_write_at >= oldest - interval '10 seconds'
                AND last_created_at >= oldest AND last_offset >= 0
              ORDER BY id
                FOR KEY SHARE SKIP LOCKED) p
@@ -310,7 +310,7 @@ END;
 COMMENT ON FUNCTION queen.log_pop_due(queen.log_pop_request, timestamptz, timestamptz, timestamptz) IS
     'Pending partitions without a live lease and with nothing that defers them';
 
--- last_write_at is at most a second old and is stamped before the commit: hence the slack. A
+-- last_write_at is at most ten seconds old and is stamped before the commit: hence the slack. A
 -- watermark that is ahead of the clock says nothing about what was written since it stepped back.
 CREATE FUNCTION queen.log_search_floor(queue_id uuid, consumer_group text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$

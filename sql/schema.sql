@@ -79,7 +79,7 @@ COMMENT ON TABLE queen.log_partitions IS 'One row per partition; its row lock se
 COMMENT ON COLUMN queen.log_partitions.last_offset IS 'The allocator: highest allocated offset, -1 before the first message';
 COMMENT ON COLUMN queen.log_partitions.log_start IS 'Every offset below it has been deleted by retention';
 COMMENT ON COLUMN queen.log_partitions.txns_start IS 'Every log_txns row below it has been purged';
-COMMENT ON COLUMN queen.log_partitions.last_write_at IS 'Last write, changed at most once per second because it is indexed: every other push stays HOT';
+COMMENT ON COLUMN queen.log_partitions.last_write_at IS 'Last write, changed at most once in ten seconds because it is indexed: every other push stays HOT';
 COMMENT ON COLUMN queen.log_partitions.last_created_at IS 'Stamp of the newest segment: keeps created_at monotone when the clock steps back';
 COMMENT ON COLUMN queen.log_partitions.segments IS 'Live rows of log_segments, so that listings need not count them';
 COMMENT ON COLUMN queen.log_partitions.bytes IS 'Bytes of live blobs, so that listings need not read them';

@@ -3,7 +3,9 @@
  *		One thread of the front end: its event loop, and how it stops.
  *
  * A turn of the loop reads everything that arrived before it sends anything,
- * so that what arrives together travels together.
+ * so that what arrives together travels together; except that what has waited
+ * for PostgreSQL to answer goes out before that answer is handed on, so that
+ * neither of the two is idle meanwhile.
  */
 #include "worker.h"
 
@@ -289,9 +291,12 @@ static void
 turn(Worker *worker)
 {
 	event_base_loop(worker->base, EVLOOP_ONCE | (worker->http_pending ? EVLOOP_NONBLOCK : 0));
-	if (worker->http_pending)
-		http_run(worker->http);
 	send_everything(worker);
+	if (worker->http_pending)
+	{
+		http_run(worker->http);
+		send_everything(worker);
+	}
 }
 
 /* No new connections, nothing parked; what is in flight may finish. */
