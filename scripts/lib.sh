@@ -45,13 +45,10 @@ private_file() {
 }
 
 # True when the environment names a server of the operator's own. What "make env" printed
-# names a private one, which shows in its password file.
+# names the private one, which shows in its password file.
 own_server() {
     [ -z "${QUEEN_DSN:-}" ] || return 0
-    case ${PGPASSFILE:-} in
-        */pgpass) return 1 ;;
-        *) [ -n "${PGHOST:-}" ] ;;
-    esac
+    [ -n "${PGHOST:-}" ] && [ "$(readlink -m "${PGPASSFILE:-/}")" != "$(readlink -m "$home/pgpass")" ]
 }
 
 pg_bin() {

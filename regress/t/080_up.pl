@@ -70,9 +70,15 @@ is($status, 0, 'up after the front end died') or diag $output;
 is(slurp_pid('data/postmaster.pid'), $server, 'keeps the server');
 isnt($frontend = slurp_pid('frontend.pid'), 0, 'starts another front end');
 
-# A second front end on an operator's own server.
+# The variables of "make env" name the private server, also a second time.
+like(in_env('scripts/up && scripts/env'), qr/^export PGPORT='$ENV{QUEEN_PG_PORT}'$/m, 'up and env after env');
+is(slurp_pid('data/postmaster.pid'), $server, 'keep the server');
+
+# A second front end on an operator's own server, whatever the name of his password file.
+for my $own ({ QUEEN_DSN => "host=127.0.0.1 port=$ENV{QUEEN_PG_PORT} user=postgres dbname=queen passfile=$home/pgpass" },
+    { PGHOST => '127.0.0.1', PGPORT => $ENV{QUEEN_PG_PORT}, PGUSER => 'postgres', PGDATABASE => 'queen', PGPASSFILE => "$home/pgpass" })
 {
-    local $ENV{QUEEN_DSN} = "host=127.0.0.1 port=$ENV{QUEEN_PG_PORT} user=postgres dbname=queen passfile=$home/pgpass";
+    local @ENV{keys %$own} = values %$own;
     local $ENV{QUEEN_HOME} = "$home-own";
     local $ENV{QUEEN_HTTP_PORT} = PostgreSQL::Test::Cluster::get_free_port();
     ($status, $output) = script('up');
