@@ -29,8 +29,7 @@ $(BUILD)/bench/%.o: bench/%.c
 	$(CC) $(C_CPPFLAGS) $(C_CFLAGS) $(RELEASE_FLAGS) -MMD -MP -c $< -o $@
 -include $(wildcard $(BUILD)/bench/*.d $(BUILD)/bench/peers/*.d)
 
-# A short form of every comparison, a few minutes.
-bench: all bench-programs bench-peers
+bench:
 	@bench/run short
 
 .PHONY: bench bench-programs bench-peers

@@ -46,6 +46,17 @@ sub stored
         JOIN queen.queues AS q ON q.id = p.queue_id WHERE q.name = '$queue'});
 }
 
+# --- the runner's command line ---------------------------------------------------------------
+
+for my $asked ([ '--help', qr/^usage: bench\/run/, undef ], [ 'list', qr/^push-single$/m, undef ], [ 'nonsense', undef, qr/no case nonsense/ ])
+{
+    my ($argument, $output, $message) = @$asked;
+    my ($code, $out, $err) = run_program("$root/bench/run", $argument);
+    is($code == 0, !$message, "bench/run $argument");
+    like($out, $output, 'its output') if $output;
+    like($err, $message, 'its message') if $message;
+}
+
 # --- the load generator ---------------------------------------------------------------------
 
 my ($code, $report) = generate(qw(--queue full --push 4 --batch 10 --partitions 5 --messages 600));

@@ -7,8 +7,18 @@ use Cwd 'abs_path';
 use FindBin;
 use JSON::PP;
 
-my $build = abs_path("$FindBin::RealBin/../build");
+my $root = abs_path("$FindBin::RealBin/..");
+my $build = "$root/build";
 my $json = JSON::PP->new;
+
+# Builds what is missing or older than its source.
+sub make_programs
+{
+    local %ENV = %ENV;
+    delete @ENV{qw(MAKEFLAGS MFLAGS MAKELEVEL)};
+    system('make', '-s', '-C', $root, 'bench-programs', 'bench-peers') == 0 or die "the build failed\n";
+    return;
+}
 
 # Runs a program; its last line is a report in JSON. It fails when anything was answered wrongly.
 sub run_program
