@@ -1,10 +1,32 @@
 # The front door: both programs, their tests, and a private server to try them on.
 # The extension itself is built by PGXS (extension.mk), the front end here.
+# "make help" prints what is indented here:
 #
-#   make                 build queen.so and build/queen-frontend
-#   make up, down        start and stop a private PostgreSQL and a front end
-#   make check           every test; nothing is written outside the checkout
-#   make install         into the PostgreSQL that PG_CONFIG names (DESTDIR is honoured)
+#   make                   builds queen.so and build/queen-frontend
+#   make up                starts a private PostgreSQL and a front end, and creates them first
+#   make down              stops both; the data stays
+#   make env               prints the variables that reach them: eval "$(make -s env)"; psql
+#   make demo              streams payloads through two consumer groups and checks the counts
+#   make check             every test; nothing is written outside the checkout
+#   make bench             every comparison of bench/README.md in short
+#   make install           into the PostgreSQL that PG_CONFIG names (DESTDIR is honoured)
+#   make uninstall         takes it out again
+#
+# For changes:
+#
+#   make deps              installs the packages that all of this needs, as root
+#   make check-unit        the common library and what stands alone
+#   make check-regress     the SQL functions; REGRESS=050_push runs one test
+#   make check-isolation   concurrent sessions; ISOLATION=NAME
+#   make check-tap         servers and front ends; PROVE_TESTS=regress/t/100_push.pl
+#   make check-ubsan       the SQL suites on a queen.so with assertions and a sanitizer
+#   make fuzz-json         fuzzes for FUZZ_SECONDS=60; also -frame, -spoolfile, -jwt
+#   make lint              clang-format, cppcheck, clang-tidy
+#   make asan              the front end with sanitizers: build/asan/queen-frontend
+#   make load              the load generator of the TAP tests: build/queen-load
+#   make installcheck      the SQL suites on a server that runs and has queen installed
+#   make clean             removes what was built, and the tests' leavings
+#   make dist              packs what is committed into queen-VERSION.tar.gz
 
 BUILD = build
 PG_CONFIG ?= $(firstword $(wildcard /usr/lib/postgresql/15/bin/pg_config) pg_config)
@@ -32,6 +54,8 @@ RELEASE_OBJECTS = $(FRONTEND_SOURCES:src/%.c=$(BUILD)/frontend/%.o)
 ASAN_OBJECTS = $(FRONTEND_SOURCES:src/%.c=$(BUILD)/asan/%.o)
 
 all: extension frontend
+help:
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
 extension:
 	@$(PG_CONFIG) --pgxs >/dev/null || { echo "no pg_config: run make deps" >&2; exit 1; }
 	+@$(EXTENSION_MAKE) all
@@ -78,7 +102,6 @@ CHECK_DIR = $(CURDIR)/$(BUILD)/check
 PGXS_TEST = $(dir $(PGXS))../test
 TEMP_INSTANCE = --bindir="$$(scripts/pgtree $(CHECK_DIR)/pg)" --temp-config=regress/postgresql.conf
 
-# Each suite by itself too: make check-tap PROVE_TESTS=regress/t/100_push.pl
 check:
 	@scripts/check unit regress isolation tap
 check-regress check-isolation check-tap:
@@ -126,6 +149,6 @@ lint:
 dist:
 	git archive --prefix=queen-$(VERSION)/ -o queen-$(VERSION).tar.gz HEAD
 
-.PHONY: all extension frontend asan install uninstall clean deps up down env demo check check-tree \
+.PHONY: all help extension frontend asan install uninstall clean deps up down env demo check check-tree \
 	check-regress check-isolation check-tap check-ubsan suite-unit suite-regress suite-isolation suite-tap \
 	installcheck lint dist
