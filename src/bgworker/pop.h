@@ -18,6 +18,7 @@
 #include "utils/uuid.h"
 
 #include "pending.h"
+#include "pop_columns.h"
 #include "rows.h"
 #include "worklist.h"
 
@@ -91,29 +92,8 @@ typedef struct PopLook
 	TimestampTz until; /* of POP_LATER and POP_HELD */
 } PopLook;
 
-/* The columns of a row of log_pop(). */
-typedef enum PopColumn
-{
-	POP_ENTRY,
-	POP_STATUS,
-	POP_PARTITION_ID,
-	POP_PARTITION,
-	POP_BASE_OFFSET,
-	POP_END_OFFSET,
-	POP_FIRST_OFFSET,
-	POP_LAST_OFFSET,
-	POP_CREATED_AT,
-	POP_ATTEMPT,
-	POP_BLOB,
-	POP_RETRY_AT,
-	POP_ERROR,
-	POP_QUEUE_ID
-} PopColumn;
-
-#define POP_COLUMNS (POP_QUEUE_ID + 1)
-
-/* pop_batch.c: "listed" says that the work list does not name the partition now. */
-extern PopLook pop_look(Pop *pop, const pg_uuid_t *partition_id, bool listed);
+/* pop_batch.c; "taken": the partition was taken off the work list, which does not name it now. */
+extern PopLook pop_look(Pop *pop, const pg_uuid_t *partition_id, bool taken);
 
 /* pop_search.c: serves the pop; returns when to look again after an empty one, or DT_NOEND. */
 extern TimestampTz pop_any(Pop *pop);

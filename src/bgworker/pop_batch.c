@@ -3,8 +3,18 @@
  *		Claims a cursor, reads its batch, leases it.
  *
  * What can be seen without a lock is looked at first: a pop in vain writes
- * nothing.  The claim never waits.  The batch is read in a snapshot that is
- * younger than the claim.
+ * nothing.  The claim never waits.
+ *
+ * rows_statement() takes a new snapshot, as the next statement of SQL would do:
+ *
+ *	- for the look itself;
+ *	- after a first contact, which has added the cursor: only a later snapshot
+ *	  shows it;
+ *	- after the claim.  row_lock() fetches the latest version of the cursor,
+ *	  which its last holder may have moved since the look, past all that the
+ *	  look's snapshot shows.  The new one shows what that holder saw and what was
+ *	  pushed since, so "no segment behind the cursor" is true of the cursor that
+ *	  is held.
  */
 #include "postgres.h"
 
@@ -294,7 +304,7 @@ draft_cursor(Pop *pop)
 /* The cursor of a lease stays where it is, also when the batch starts behind a gap. */
 static void
 lease_batch(Pop *pop, const pg_uuid_t *partition_id, const Batch *batch, TimestampTz instant,
-			bool listed)
+			bool taken)
 {
 	const PopRequest *request = &pop->request;
 	LogTable *consumers = pop->call->consumers;
@@ -309,12 +319,12 @@ lease_batch(Pop *pop, const pg_uuid_t *partition_id, const Batch *batch, Timesta
 	row_set(consumers, CONSUMERS_ATTEMPT_COUNT, Int32GetDatum(batch->attempt));
 	row_update(consumers, pop->call->cursor);
 	pending_lease(partition_id, request->group, until, &request->worker_id);
-	note_leased(&request->queue_id, request->group_number, partition_id, until, listed);
+	note_leased(&request->queue_id, request->group_number, partition_id, until, taken);
 	pop->count.leases++;
 }
 
 static void
-pass_batch(Pop *pop, const pg_uuid_t *partition_id, const Batch *batch, bool listed)
+pass_batch(Pop *pop, const pg_uuid_t *partition_id, const Batch *batch, bool taken)
 {
 	const PopRequest *request = &pop->request;
 	PopCall *call = pop->call;
@@ -326,7 +336,7 @@ pass_batch(Pop *pop, const pg_uuid_t *partition_id, const Batch *batch, bool lis
 	row_set(call->consumers, CONSUMERS_TOTAL_CONSUMED, Int64GetDatum(consumed + batch->messages));
 	row_update(call->consumers, call->cursor);
 	pop->count.passed += batch->messages;
-	note_passed(&request->queue_id, request->group_number, partition_id, more, listed);
+	note_passed(&request->queue_id, request->group_number, partition_id, more, taken);
 }
 
 /*
@@ -355,7 +365,7 @@ seal(Pop *pop, const pg_uuid_t *partition_id)
 
 /* Delivers from a partition whose cursor is claimed. */
 static PopLook
-serve(Pop *pop, const pg_uuid_t *partition_id, bool listed)
+serve(Pop *pop, const pg_uuid_t *partition_id, bool taken)
 {
 	TimestampTz instant = GetCurrentTimestamp();
 	PopLook look;
@@ -371,9 +381,9 @@ serve(Pop *pop, const pg_uuid_t *partition_id, bool listed)
 		return look;
 	batch = read_batch(pop, partition_id, instant);
 	if (pop->request.auto_ack)
-		pass_batch(pop, partition_id, &batch, listed);
+		pass_batch(pop, partition_id, &batch, taken);
 	else
-		lease_batch(pop, partition_id, &batch, instant, listed);
+		lease_batch(pop, partition_id, &batch, instant, taken);
 	pop->places--;
 	return (PopLook){.outcome = POP_SERVED};
 }
@@ -394,7 +404,7 @@ find_cursor(Pop *pop, const pg_uuid_t *partition_id, ScanKeyData keys[2])
 }
 
 PopLook
-pop_look(Pop *pop, const pg_uuid_t *partition_id, bool listed)
+pop_look(Pop *pop, const pg_uuid_t *partition_id, bool taken)
 {
 	const PopRequest *request = &pop->request;
 	PopCall *call = pop->call;
@@ -425,5 +435,5 @@ pop_look(Pop *pop, const pg_uuid_t *partition_id, bool listed)
 		return contended();
 	if (is_leased(pop, &until))
 		return later(until);
-	return serve(pop, partition_id, listed);
+	return serve(pop, partition_id, taken);
 }

@@ -37,7 +37,7 @@ typedef struct PopSearch
 	pg_uuid_t *found; /* of the own news, or by the search of the tables */
 	int nfound;
 	int next;
-	bool listed;	 /* the last one was on the list */
+	bool taken;		 /* the last one came off the list */
 	int steps;		 /* of the walk that this pop did */
 	bool unfinished; /* the walk has not come to all that is missing */
 
@@ -81,7 +81,7 @@ search_tables(PopSearch *search)
 static bool
 next_found(PopSearch *search, pg_uuid_t *partition_id)
 {
-	search->listed = false;
+	search->taken = false;
 	if (search->next == search->nfound)
 		return false;
 	*partition_id = search->found[search->next++];
@@ -99,7 +99,7 @@ next_listed(PopSearch *search, pg_uuid_t *partition_id)
 		{
 			case WORK_TAKEN:
 				note_taken(&request->queue_id, request->group_number, partition_id);
-				search->listed = true;
+				search->taken = true;
 				return true;
 			case WORK_NONE:
 				if (next_found(search, partition_id))
@@ -143,14 +143,14 @@ static TimestampTz
 retry_at(const PopSearch *search)
 {
 	const PopRequest *request = &search->pop->request;
-	TimestampTz listed;
+	TimestampTz next;
 
 	if (search->stage == TABLES)
 		return pop_retry_at(request);
 	if (search->unfinished)
 		return DT_NOBEGIN;
-	listed = worklist_next(&request->queue_id, request->group_number);
-	return Min(listed, search->held_until);
+	next = worklist_next(&request->queue_id, request->group_number);
+	return Min(next, search->held_until);
 }
 
 static void
@@ -181,10 +181,10 @@ pop_any(Pop *pop)
 						next_partition(&search, &partition_id);
 		 looks++)
 	{
-		PopLook look = pop_look(pop, &partition_id, search.listed);
+		PopLook look = pop_look(pop, &partition_id, search.taken);
 
 		CHECK_FOR_INTERRUPTS();
-		if (search.listed && look.outcome != POP_SERVED)
+		if (search.taken && look.outcome != POP_SERVED)
 			give_back(&search, &partition_id, look);
 	}
 	if (search.stage == WORK_LIST && search.steps == 0)

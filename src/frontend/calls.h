@@ -8,6 +8,8 @@
 
 #include <libpq-fe.h>
 
+#include "pop_columns.h"
+
 typedef enum CallId
 {
 	CALL_PROVISION,
@@ -82,7 +84,7 @@ typedef struct CallSpec
 
 extern const CallSpec call_specs[N_CALLS];
 
-/* Columns of the answers, in the order of docs/internals.md. */
+/* Columns of the answers, in the order of docs/internals.md; log_pop()'s are in pop_columns.h. */
 enum
 {
 	PUSH_ENTRY,
@@ -93,24 +95,6 @@ enum
 	PUSH_DUPLICATE_FRAMES,
 	PUSH_DUPLICATE_IDS,
 	PUSH_ERROR
-};
-
-enum
-{
-	POP_ENTRY,
-	POP_STATUS,
-	POP_PARTITION_ID,
-	POP_PARTITION,
-	POP_BASE_OFFSET,
-	POP_END_OFFSET,
-	POP_FIRST_OFFSET,
-	POP_LAST_OFFSET,
-	POP_CREATED_AT,
-	POP_ATTEMPT,
-	POP_BLOB,
-	POP_RETRY_AT,
-	POP_ERROR,
-	POP_QUEUE_ID
 };
 
 enum
