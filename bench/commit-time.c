@@ -5,7 +5,10 @@
  * Writes as PostgreSQL writes its log: blocks one after the other into a file
  * that has its size already, fdatasync after each.
  *
- * usage: commit-time FILE COUNT
+ * Back to back, or so many a second: between messages that come one by one the
+ * disk and the processor fall asleep, and a commit takes twice as long.
+ *
+ * usage: commit-time FILE COUNT [RATE]
  *		the file is made, and removed again
  */
 #include "histogram.h"
@@ -53,25 +56,39 @@ sync_file(int fd)
 	}
 }
 
+static void
+sleep_until(int64_t due_us)
+{
+	struct timespec due = {due_us / 1000000, due_us % 1000000 * 1000};
+
+	(void) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
+}
+
 int
 main(int argc, char **argv)
 {
 	static Histogram histogram;
+	int rate = argc == 4 ? atoi(argv[3]) : 0;
+	int64_t began;
 	int fd;
 
-	if (argc != 3 || (fd = open(argv[1], O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
+	if (argc < 3 || argc > 4 || (fd = open(argv[1], O_RDWR | O_CREAT | O_EXCL, 0600)) < 0)
 	{
-		fprintf(stderr, "usage: commit-time FILE COUNT, where FILE can be made\n");
+		fprintf(stderr, "usage: commit-time FILE COUNT [RATE], where FILE can be made\n");
 		return 2;
 	}
 	unlink(argv[1]);
 	for (int i = 0; i < FILE_BLOCKS; i++)
 		write_block(fd, i);
 	sync_file(fd);
+	began = now_us();
 	for (int i = 0; i < atoi(argv[2]); i++)
 	{
-		int64_t start = now_us();
+		int64_t start;
 
+		if (rate > 0)
+			sleep_until(began + (int64_t) i * 1000000 / rate);
+		start = now_us();
 		write_block(fd, i);
 		sync_file(fd);
 		histogram_add(&histogram, now_us() - start);

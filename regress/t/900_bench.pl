@@ -116,6 +116,10 @@ $queen->sql('DROP TABLE floor_segments, floor_txns');
 
 ($code, my $printed) = run_program("$root/build/commit-time", "$results/file", 20);
 is($json->decode($printed)->{count}, 20, 'the commit time is that of as many writes as were asked for');
+my $started = time;
+($code, $printed) = run_program("$root/build/commit-time", "$results/file", 20, 100);
+is($json->decode($printed)->{count}, 20, 'the same at a pace');
+cmp_ok(time - $started, '>=', 0.19, 'which is kept');
 
 # --- the runner -----------------------------------------------------------------------------
 

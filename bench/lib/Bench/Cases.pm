@@ -309,14 +309,19 @@ sub case_latency
     my ($self) = @_;
     my $rate = 500;
     my $times = sub {
-        my ($name, $most) = @_;
+        my ($name, $commit, $of, %target) = @_;
         return {
-            name => "$name / commit time",
-            value => sub { return $_[0]{queen}{delivery_us}{$name} / $_[0]{'commit time'}{p50}; },
+            name => "$name / " . ($of eq 'p50' ? $commit : "$of of $commit"),
+            value => sub { return $_[0]{queen}{delivery_us}{$name} / $_[0]{$commit}{$of}; },
             unit => 'x',
-            at_most => $most
+            %target
         };
     };
+    my $commits = sub { my ($name, @rate) = @_;
+        return [ $name => sub {
+            return Bench::Load::program('commit-time', $self->{server}->directory . "/commit-time.$$", 1000,
+                @rate); } ]; };
+    my $paced = "commit time at $rate/s";
     my $queue = $self->queue('latency');
     my $deliver = sub { my ($server, $messages) = @_;
         return Bench::Load::generate($server->port, queue => $queue, push => 64, rate => $rate,
@@ -328,14 +333,14 @@ sub case_latency
         # Partitions and cursors are there: a consumer that waits has been there before.
         prepare => sub { $deliver->($_, $rate) for $self->{server}, $self->{other} || (); },
         sides => [
-            [ 'commit time' => sub {
-                return Bench::Load::program('commit-time', $self->{server}->directory . "/commit-time.$$",
-                    1000); } ],
+            $commits->('commit time'), $commits->($paced, $rate),
             $self->both(queen => sub { my ($server) = @_;
                 return Bench::Load::measure($server, 'acknowledged', sub {
                     return $deliver->($server, int($rate * 2 * $self->{seconds})); }); }),
         ],
-        judge => [ $times->('p50', 3), $times->('p99', 6) ],
+        judge => [
+            $times->('p50', 'commit time', 'p50', at_most => 3), $times->('p99', 'commit time', 'p50', at_most => 6),
+            $times->('p50', $paced, 'p50'), $times->('p99', $paced, 'p99') ],
     };
 }
 
