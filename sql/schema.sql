@@ -95,7 +95,7 @@ CREATE INDEX log_due_retention_idx ON queen.log_due (retention_at) WHERE retenti
 CREATE INDEX log_due_purge_idx ON queen.log_due (purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX log_due_idle_idx ON queen.log_due (idle_since) WHERE idle_since IS NOT NULL;
 
-COMMENT ON TABLE queen.log_due IS 'Work list of the maintenance, one row per partition, protected by the partition''s row lock: a cycle reads what is due and not what exists';
+COMMENT ON TABLE queen.log_due IS 'Due list of the maintenance, one row per partition, protected by the partition''s row lock: a cycle reads what is due and not what exists';
 COMMENT ON COLUMN queen.log_due.retention_at IS 'When a segment may be due for deletion; NULL while the log is empty or no rule is active';
 COMMENT ON COLUMN queen.log_due.purge_at IS 'When a sidecar row is due for deletion; NULL while the sidecar is empty';
 COMMENT ON COLUMN queen.log_due.idle_since IS 'Since when the partition has been without messages; NULL while it holds some';
