@@ -218,6 +218,11 @@ test_empty_text_without_memory(void **state)
 	assert_string_equal(r.error, "unexpected end");
 	json_write_string(&buf, NULL, 0);
 	assert_memory_equal(buf.data, "\"\"", 2);
+	buf_reset(&buf);
+	json_write_text(&buf, (Span){NULL, 0});
+	json_write_text(&buf, (Span){"", 0});
+	assert_int_equal(buf.len, 6);
+	assert_memory_equal(buf.data, "null\"\"", 6);
 	buf_free(&buf);
 }
 

@@ -612,6 +612,15 @@ json_write_string(Buf *out, const char *text, size_t len)
 	buf_append_char(out, '"');
 }
 
+void
+json_write_text(Buf *out, Span text)
+{
+	if (text.ptr)
+		json_write_string(out, text.ptr, text.len);
+	else
+		buf_append_str(out, "null");
+}
+
 bool
 json_int64(const JsonValue *value, long long *out)
 {

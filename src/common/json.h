@@ -88,6 +88,9 @@ extern void json_string_decode(const JsonValue *value, Buf *out);
 /* Appends "text" (valid UTF-8 or not: bad bytes become U+FFFD) as a JSON string with quotes. */
 extern void json_write_string(Buf *out, const char *text, size_t len);
 
+/* The same, or null where ptr is NULL. */
+extern void json_write_text(Buf *out, Span text);
+
 /* An integer without fraction and exponent that fits; false otherwise. */
 extern bool json_int64(const JsonValue *value, long long *out);
 

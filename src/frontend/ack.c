@@ -108,10 +108,7 @@ append_item(Buf *out, size_t index, const AckItem *item)
 	json_write_string(out, item->transaction_id.ptr, item->transaction_id.len);
 	append_flag(out, ",\"success\":", item->success);
 	buf_append_str(out, ",\"error\":");
-	if (item->error)
-		json_write_string(out, item->error, strlen(item->error));
-	else
-		buf_append_str(out, "null");
+	json_write_text(out, span_of(item->error));
 	append_flag(out, ",\"leaseReleased\":", item->lease_released);
 	append_flag(out, ",\"dlq\":", item->dead_lettered);
 	append_flag(out, ",\"noop\":", item->noop);

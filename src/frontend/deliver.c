@@ -65,10 +65,7 @@ static void
 append_member(Buf *out, const char *name, Span value)
 {
 	buf_append_str(out, name);
-	if (value.ptr)
-		json_write_string(out, value.ptr, value.len);
-	else
-		buf_append_str(out, "null");
+	json_write_text(out, value);
 }
 
 static void

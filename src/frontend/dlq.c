@@ -31,13 +31,8 @@ dlq_page(const Request *req)
 static void
 append_text(Buf *out, const char *name, const PGresult *res, int row, int col)
 {
-	Span text = pgcol_span(res, row, col);
-
 	buf_printf(out, ",\"%s\":", name);
-	if (text.ptr)
-		json_write_string(out, text.ptr, text.len);
-	else
-		buf_append_str(out, "null");
+	json_write_text(out, pgcol_span(res, row, col));
 }
 
 static void
@@ -178,10 +173,7 @@ on_purged(DbCall *call, PGresult *res, const DbError *error)
 	buf_printf(&body, "{\"success\":true,\"deleted\":%lld,\"queue\":", (long long) purge->deleted);
 	json_write_string(&body, purge->queue.ptr, purge->queue.len);
 	buf_append_str(&body, ",\"consumerGroup\":");
-	if (purge->group.ptr)
-		json_write_string(&body, purge->group.ptr, purge->group.len);
-	else
-		buf_append_str(&body, "null");
+	json_write_text(&body, purge->group);
 	buf_append_char(&body, '}');
 	http_reply(purge->req, 200, &body);
 }

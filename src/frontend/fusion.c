@@ -225,24 +225,24 @@ decide_one(PushItem *item, PushStatus status, const Uuid *id, int http_status, c
 	push_item_decided(item);
 }
 
-/* Followers of a stored message are duplicates of it; otherwise they share its fate. */
+/* Repeats of a stored message are duplicates of it; otherwise they share its fate. */
 static void
 decide(PushItem *item, PushStatus status, const Uuid *id, int http_status, const char *error)
 {
-	PushItem *follower;
+	PushItem *repeat;
 	Uuid final_id;
 
 	assert(item != NULL && id != NULL);
 	final_id = *id;
-	follower = item->followers;
+	repeat = item->repeats;
 	decide_one(item, status, &final_id, http_status, error);
-	while (follower)
+	while (repeat)
 	{
-		PushItem *next = follower->next;
+		PushItem *next = repeat->next;
 
-		decide_one(follower, status == PUSH_QUEUED ? PUSH_DUPLICATE : status,
-				   status == PUSH_FAILED ? &follower->message_id : &final_id, http_status, error);
-		follower = next;
+		decide_one(repeat, status == PUSH_QUEUED ? PUSH_DUPLICATE : status,
+				   status == PUSH_FAILED ? &repeat->message_id : &final_id, http_status, error);
+		repeat = next;
 	}
 }
 
@@ -368,7 +368,7 @@ take_segment(Fusion *fusion, Gather *gather)
 		leader = hash_index_add(&index, item->hash, (uint32_t) gather->n_flight);
 		if (leader >= 0)
 		{
-			LL_APPEND(gather->flight[leader]->followers, item);
+			LL_APPEND(gather->flight[leader]->repeats, item);
 			continue;
 		}
 		gather->flight[gather->n_flight++] = item;

@@ -24,8 +24,8 @@ typedef enum PushStatus
 typedef struct PushItem PushItem;
 struct PushItem
 {
-	PushItem *next;		 /* in its partition's list, or in its leader's */
-	PushItem *followers; /* same id, same segment: they share this one's fate */
+	PushItem *next;	   /* in its partition's list, or in its leader's */
+	PushItem *repeats; /* same id, same segment: they share this one's fate */
 	struct PushRequest *request;
 	Span transaction_id;
 	Span payload;

@@ -102,7 +102,7 @@ parse_body(Body *body, PushRequest *push)
 /* --- the answer ---------------------------------------------------------- */
 
 static void
-follow_leader(PushEntry *entry, const PushEntry *leader)
+repeat_leader(PushEntry *entry, const PushEntry *leader)
 {
 	entry->item.status = leader->item.status == PUSH_QUEUED ? PUSH_DUPLICATE : leader->item.status;
 	entry->item.message_id = leader->item.message_id;
@@ -164,7 +164,7 @@ answer(PushRequest *push)
 	for (size_t i = 0; i < push->entries.n; i++)
 	{
 		if (push->entries.list[i].leader >= 0)
-			follow_leader(&push->entries.list[i],
+			repeat_leader(&push->entries.list[i],
 						  &push->entries.list[push->entries.list[i].leader]);
 		duplicates += push->entries.list[i].item.status == PUSH_DUPLICATE;
 	}

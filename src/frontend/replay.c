@@ -49,10 +49,7 @@ static void
 append_member(Buf *out, const char *name, Span value)
 {
 	buf_printf(out, ",\"%s\":", name);
-	if (value.ptr)
-		json_write_string(out, value.ptr, value.len);
-	else
-		buf_append_str(out, "null");
+	json_write_text(out, value);
 }
 
 static void

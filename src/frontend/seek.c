@@ -122,10 +122,7 @@ static void
 append_text(Buf *out, const char *name, Span text)
 {
 	buf_append_str(out, name);
-	if (text.ptr)
-		json_write_string(out, text.ptr, text.len);
-	else
-		buf_append_str(out, "null");
+	json_write_text(out, text);
 }
 
 static void

@@ -316,6 +316,26 @@ forget_records(const Buf *records)
 	spool.bytes -= (long long) records->len;
 }
 
+/*
+ * Ends the newest file, which took a part of the records at most: that must not be
+ * taken for spooled, nor be written behind.  With the lock held.
+ */
+static void
+abandon_file(SpoolFile *file)
+{
+	if (file && spool.current >= 0 && ftruncate(spool.current, (off_t) file->size) < 0)
+		log_event(LOG_LEVEL_ERROR, "could not cut a spool file", "file", file->name, NULL);
+	finish_file();
+	if (file && file->size == SPOOL_HEADER_SIZE)
+	{
+		/* Nothing is in it, and the disk may be full. */
+		unlinkat(spool.dir, file->name, 0);
+		spool.bytes -= SPOOL_HEADER_SIZE;
+		DL_DELETE(spool.files, file);
+		free(file);
+	}
+}
+
 /* Writes what waits; called and returns with the lock held. */
 static void
 flush_waiting(void)
@@ -355,18 +375,7 @@ flush_waiting(void)
 	}
 	else
 	{
-		/* What part of it is there must not be taken for spooled, nor be written behind. */
-		if (file && spool.current >= 0 && ftruncate(spool.current, (off_t) file->size) < 0)
-			log_event(LOG_LEVEL_ERROR, "could not cut a spool file", "file", file->name, NULL);
-		finish_file();
-		if (file && file->size == SPOOL_HEADER_SIZE)
-		{
-			/* Nothing is in it, and the disk may be full. */
-			unlinkat(spool.dir, file->name, 0);
-			spool.bytes -= SPOOL_HEADER_SIZE;
-			DL_DELETE(spool.files, file);
-			free(file);
-		}
+		abandon_file(file);
 		forget_records(&records);
 		if (spool.state.healthy)
 			log_event(LOG_LEVEL_ERROR, "could not write the spool", "error", strerror(error), NULL);

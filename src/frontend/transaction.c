@@ -109,10 +109,7 @@ append_ack(Buf *out, const AckItem *ack)
 			   ack->success ? "true" : "false");
 	json_write_string(out, ack->transaction_id.ptr, ack->transaction_id.len);
 	buf_append_str(out, ",\"error\":");
-	if (ack->error)
-		json_write_string(out, ack->error, strlen(ack->error));
-	else
-		buf_append_str(out, "null");
+	json_write_text(out, span_of(ack->error));
 	buf_printf(out, ",\"leaseReleased\":%s,\"dlq\":%s,\"noop\":%s}",
 			   ack->lease_released ? "true" : "false", ack->dead_lettered ? "true" : "false",
 			   ack->noop ? "true" : "false");
