@@ -40,13 +40,13 @@ COMMENT ON FUNCTION queen.log_dead_letter(uuid, text, bigint, text, text, int) I
     'Files one message as a dead letter. A message that cannot be read is filed with the given transaction id and no payload, and the error says why';
 
 CREATE FUNCTION queen.log_ack(tenants uuid[], partition_ids uuid[], groups text[], workers uuid[],
-                              calls int[], transaction_ids text[], statuses text[], errors text[],
-                              wait boolean)
-RETURNS TABLE (entry int, success boolean, error text, lease_released boolean, dlq boolean,
-               noop boolean, busy boolean, queue text, partition text, more boolean)
+                              calls int[], statuses text[], errors text[], counts int[],
+                              transaction_ids text[], wait boolean)
+RETURNS TABLE (entry int, messages int, success boolean, error text, lease_released boolean,
+               dlq boolean, noop boolean, busy boolean, queue text, partition text, more boolean)
 LANGUAGE c VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, queen, pg_temp
 AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION queen.log_ack(uuid[], uuid[], text[], uuid[], int[], text[], text[], text[],
-                                  boolean) IS
-    'Acknowledges messages. Aligned arrays, one element per message: tenant, partition, group, worker (NULL: no lease check), call (equal numbers with equal tenant, partition, group and worker make one acknowledgement), transaction id, status (completed, failed, retry or dlq) and error text (for the dead letter). wait: whether to wait for cursors that another session holds, else they answer busy. One row per message in the same order; refusals are in column error. Raises 22023 for arrays of unequal length, 0A000 outside READ COMMITTED';
+COMMENT ON FUNCTION queen.log_ack(uuid[], uuid[], text[], uuid[], int[], text[], text[], int[],
+                                  text[], boolean) IS
+    'Acknowledges messages. Aligned arrays, one element per entry: tenant, partition, group, worker (NULL: no lease check), call (equal numbers with equal tenant, partition, group and worker make one acknowledgement), status (completed, failed, retry or dlq), error text (for the dead letter) and how many messages these hold for: entry after entry takes that many of the transaction ids. wait: whether to wait for cursors that another session holds, else they answer busy. The messages of an entry in order, one row for as many in succession (messages) as fared alike; refusals are in column error. Raises 22023 for arrays that are NULL or of unequal length and for counts below 1 or that do not add up to the transaction ids, 0A000 outside READ COMMITTED';

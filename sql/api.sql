@@ -376,7 +376,8 @@ BEGIN
     SELECT a.error, a.lease_released, a.dlq INTO refusal, lease_released, dlq
       FROM queen.log_ack(ARRAY[queen.api_tenant()], ARRAY[partition_id],
                          ARRAY[coalesce(consumer_group, '__QUEUE_MODE__')], ARRAY[lease_id],
-                         ARRAY[1], ARRAY[transaction_id], ARRAY[status], ARRAY[reason], true) AS a;
+                         ARRAY[1], ARRAY[status], ARRAY[reason], ARRAY[1], ARRAY[transaction_id],
+                         true) AS a;
     IF refusal IS NOT NULL THEN
         RAISE EXCEPTION '%', refusal
             USING ERRCODE = CASE

@@ -126,8 +126,8 @@ BEGIN
        FOR NO KEY UPDATE;
     SELECT a.* INTO answer
       FROM queen.log_ack(ARRAY[tenant], ARRAY[partition], ARRAY[consumer_group], ARRAY[lease],
-                         ARRAY[1], ARRAY[transaction_id], ARRAY[status], ARRAY[NULL::text],
-                         true) AS a;
+                         ARRAY[1], ARRAY[status], ARRAY[NULL::text], ARRAY[1],
+                         ARRAY[transaction_id], true) AS a;
     error := CASE WHEN NOT answer.success THEN answer.error
                   WHEN answer.noop THEN 'already committed' END;
     IF error IS NOT NULL THEN

@@ -157,7 +157,8 @@ BEGIN
         SELECT ROW(v.entry, v.success, v.error, NULL, v.lease_released, v.dlq, v.noop, v.queue,
                    v.partition, v.more)::queen.transaction_verdict
           FROM queen.log_ack(array_fill(tenant, n), partition_ids, groups, workers,
-                             array_fill(1, n), transaction_ids, statuses, errors, true) AS v
+                             array_fill(1, n), statuses, errors, array_fill(1, n),
+                             transaction_ids, true) AS v
          ORDER BY v.entry);
     -- What was passed before is no fault, so that a transaction of acks may be repeated. One that
     -- pushes under a lease has pushed already.
@@ -238,4 +239,4 @@ END
 $$;
 COMMENT ON FUNCTION queen.log_transaction(uuid, text[], text[], int[], bytea[], bytea[], uuid[],
                                           text[], uuid[], text[], text[], text[], uuid[]) IS
-    'Pushes and acknowledges, all or nothing. queues, partitions, counts, hashes, blobs: segments as of log_push; what does not exist is created. partition_ids, groups, workers, transaction_ids, statuses, errors: messages as of log_ack. leases: these must be live as well. The first row, entry 0, says what became of it; after a success one row per acknowledged message follows, after reason clear one row per segment that must be encrypted. Other reasons: duplicate, ack_rejected, bad_request. When a lease is named anywhere, the holder of each acknowledged cursor must be among the named, and a message below the cursor is refused if there are pushes. Waits for locks. Raises 22023 for arrays that are NULL or of unequal length, 40001 when a queue was deleted meanwhile, 0A000 outside READ COMMITTED, 55P03 when lock_timeout ends';
+    'Pushes and acknowledges, all or nothing. queues, partitions, counts, hashes, blobs: segments as of log_push; what does not exist is created. partition_ids, groups, workers, transaction_ids, statuses, errors: messages as of log_ack, one element each. leases: these must be live as well. The first row, entry 0, says what became of it; after a success one row per acknowledged message follows, after reason clear one row per segment that must be encrypted. Other reasons: duplicate, ack_rejected, bad_request. When a lease is named anywhere, the holder of each acknowledged cursor must be among the named, and a message below the cursor is refused if there are pushes. Waits for locks. Raises 22023 for arrays that are NULL or of unequal length, 40001 when a queue was deleted meanwhile, 0A000 outside READ COMMITTED, 55P03 when lock_timeout ends';

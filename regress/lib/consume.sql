@@ -41,21 +41,25 @@ LANGUAGE sql AS $$
                             since) AS r;
 $$;
 
--- One acknowledgement. One status stands for all; worker NULL sends no lease id.
+-- One acknowledgement. One status stands for all, in one entry; worker NULL sends no lease id.
 CREATE FUNCTION pg_temp.ack(queue text, part text, worker int, ids text[],
                             statuses text[] DEFAULT '{completed}',
                             grp text DEFAULT '__QUEUE_MODE__', errors text[] DEFAULT NULL)
 RETURNS TABLE (id text, success boolean, error text, released boolean, dlq boolean, noop boolean,
                more boolean)
 LANGUAGE sql AS $$
-    SELECT ids[a.entry], a.success, a.error, a.lease_released, a.dlq, a.noop, a.more
-      FROM (SELECT ARRAY[cardinality(ids)] AS n) AS c
+    SELECT ids[row_number() OVER (ORDER BY a.ordinality)], a.success, a.error, a.lease_released, a.dlq,
+           a.noop, a.more
+      FROM (SELECT ARRAY[CASE WHEN cardinality(statuses) = 1 AND errors IS NULL THEN 1
+                              ELSE cardinality(ids) END] AS n) AS c
      CROSS JOIN LATERAL queen.log_ack(
                array_fill(pg_temp.tenant(), n), array_fill(pg_temp.partition_id(queue, part), n),
-               array_fill(grp, n), array_fill(pg_temp.worker(worker), n), array_fill(1, n), ids,
+               array_fill(grp, n), array_fill(pg_temp.worker(worker), n), array_fill(1, n),
                CASE WHEN cardinality(statuses) = 1 THEN array_fill(statuses[1], n)
                     ELSE statuses END,
-               coalesce(errors, array_fill(NULL::text, n)), false) AS a;
+               coalesce(errors, array_fill(NULL::text, n)), array_fill(cardinality(ids) / n[1], n), ids,
+               false) WITH ORDINALITY AS a
+     CROSS JOIN generate_series(1, a.messages);
 $$;
 
 CREATE FUNCTION pg_temp.cursors(queue text)

@@ -36,8 +36,8 @@ PREPARE ack(text[]) AS
     SELECT count(*) FILTER (WHERE success) AS acked, bool_and(lease_released) AS released
       FROM queen.log_ack(array_fill(:'tenant'::uuid, ARRAY[cardinality($1)]), array_fill(:'p1'::uuid, ARRAY[cardinality($1)]),
                          array_fill('g'::text, ARRAY[cardinality($1)]), array_fill(:'worker'::uuid, ARRAY[cardinality($1)]),
-                         array_fill(1, ARRAY[cardinality($1)]), $1, array_fill('completed'::text, ARRAY[cardinality($1)]),
-                         array_fill(NULL::text, ARRAY[cardinality($1)]), false);
+                         array_fill(1, ARRAY[cardinality($1)]), array_fill('completed'::text, ARRAY[cardinality($1)]),
+                         array_fill(NULL::text, ARRAY[cardinality($1)]), array_fill(1, ARRAY[cardinality($1)]), $1, false);
 
 SELECT pg_temp.fill(1, 10);
 SELECT pg_temp.lease(2, 5);
@@ -93,8 +93,8 @@ SELECT base_offset FROM pg_temp.push('own', 'p', 'd', 'e', 'f');
 SELECT ids FROM pg_temp.pop('own');
 SELECT entry, success, error, lease_released, noop
   FROM queen.log_ack(array_fill(pg_temp.tenant(), '{4}'), array_fill(pg_temp.partition_id('own', 'p'), '{4}'),
-                     array_fill('__QUEUE_MODE__'::text, '{4}'), array_fill(pg_temp.worker(1), '{4}'), '{5,5,4,3}', '{d,e,d,f}',
-                     array_fill('completed'::text, '{4}'), array_fill(NULL::text, '{4}'), false);
+                     array_fill('__QUEUE_MODE__'::text, '{4}'), array_fill(pg_temp.worker(1), '{4}'), '{5,5,4,3}',
+                     array_fill('completed'::text, '{4}'), array_fill(NULL::text, '{4}'), '{1,1,1,1}', '{d,e,d,f}', false);
 SELECT * FROM pg_temp.cursors('own');
 
 -- A table with a trigger of somebody's is not written behind the trigger's back.

@@ -202,6 +202,16 @@ is(cursor('dlq'), '0|-|0', 'passes the message');
         'partitions of one lease are acknowledged together');
     is(names($web->pop('several', partitions => 2)), 'a', 'each with its own outcome');
 
+    $web->push(map { { queue => 'alternate', partition => $_ lt 'd' ? 'p1' : 'p2', payload => $_, transactionId => $_ } } 'a' .. 'f');
+    my %m = map { $_->{data} => $_ } $web->pop('alternate', partitions => 2);
+    is(verdicts(batch(undef,
+            ack_of($m{a}), ack_of($m{d}), ack_of($m{b}, partitionId => undef), ack_of($m{b}), ack_of($m{b}, transactionId => 'x'),
+            ack_of($m{e}), ack_of($m{c}, status => 'dlq', error => 'why'), ack_of($m{f}, leaseId => $nobody))),
+        'ok released, ok, partitionId is required, ok released, unresolved transaction id, '
+          . 'ok, ok released dlq, invalid or expired lease',
+        'items that alternate get the verdicts that are theirs');
+    is($web->get('/api/v1/dlq?queue=alternate')->{json}{messages}[0]{errorMessage}, 'why', 'and their texts');
+
     configure('drop', retryLimit => 0, deadLetterQueue => JSON::PP::false, dlqAfterMaxRetries => JSON::PP::false);
     fill('drop', 'a', 'b');
     is(verdict(single(($web->pop('drop'))[0], status => 'failed')->{json}[0]), 'ok released', 'V-44: dead letters switched off');

@@ -97,6 +97,16 @@ $ack->send('POST', '/api/v1/ack/batch', acks($pinned[0][-1]));
 wait_until(sub { waiting_backends() == 1 }, 'an acknowledgement waits for the cursor');
 is(successes($web->post('/api/v1/ack/batch', acks($pinned[1][-1]))), '1', 'others go on');
 
+# A request of which a part is turned away, and resolved later.
+my @part = acks($pinned[0][0], $pinned[2][0], $pinned[0][0], $pinned[2][1])->{acknowledgments}->@*;
+delete $_->{leaseId} for @part;
+$part[2]{transactionId} = 'unknown';
+my $parts = $web->connect;
+$parts->send('POST', '/api/v1/ack/batch', { consumerGroup => 'g', acknowledgments => \@part });
+wait_until(sub { $queen->sql(q{SELECT c.committed FROM queen.log_consumers AS c JOIN queen.log_partitions AS p ON p.id = c.partition_id
+                                WHERE p.name = 'p3' AND c.consumer_group = 'g'}) == 1 }, 'what is not locked is acknowledged');
+ok(!$parts->readable, 'the rest of the request waits');
+
 # Property V-22: pops go around the locked row, whatever their kind.
 is($web->get('/api/v1/pop/queue/q/partition/p1?consumerGroup=g')->{status}, 204, 'V-22: a pinned pop does not wait for it');
 my @rest = $web->pop('q', consumerGroup => 'g', subscriptionMode => 'all', partitions => 0, batch => 10000, leaseSeconds => 3600);
@@ -107,6 +117,7 @@ is(scalar(() = $web->pop('q', consumerGroup => 'other', subscriptionMode => 'all
 ok(!$ack->readable, 'the acknowledgement still waits');
 release($session);
 is(successes($ack->receive), '1', 'it succeeds when the cursor is released');
+is(successes($parts->receive), '1,1,0,1', 'each message of the other has the verdict that is its own');
 is($web->get('/api/v1/pop/queue/q/partition/p1?consumerGroup=g')->{status}, 204, 'and has completed the batch');
 
 # A first contact meets a partition row that is held.

@@ -2,11 +2,12 @@
  * ack.c
  *		log_ack(): acknowledgements move cursors, end leases, file dead letters.
  *
- * The entries of a call fall into acknowledgements: same tenant, partition,
- * group, worker and call number.  Several acknowledgements of one cursor take
- * turns, in the order of their first entries.  All cursors are locked first,
- * ascending by (partition, group), and nothing else is locked.  Everything after
- * that reads younger snapshots.
+ * An entry of a call names messages that have all but the transaction id in
+ * common.  The entries fall into acknowledgements: same tenant, partition, group,
+ * worker and call number.  Several acknowledgements of one cursor take turns, in
+ * the order of their first entries.  All cursors are locked first, ascending by
+ * (partition, group), and nothing else is locked.  Everything after that reads
+ * younger snapshots.
  *
  * The usual acknowledgement, a whole batch completed, costs a few probes of
  * primary keys, the sidecar rows of the batch and one HOT update.
@@ -48,24 +49,29 @@ typedef enum AckStatus
 	ACK_RETRY
 } AckStatus;
 
+/* The arguments: arrays with an element per entry, and what follows them. */
+enum
+{
+	ARG_TENANT,
+	ARG_PARTITION,
+	ARG_GROUP,
+	ARG_WORKER,
+	ARG_CALL,
+	ARG_STATUS,
+	ARG_ERROR,
+	ARG_COUNT,
+	ARG_ARRAYS,
+	ARG_TRANSACTION_IDS = ARG_ARRAYS,
+	ARG_WAIT
+};
+
 static const char *const status_names[] = {"completed", "dlq", "failed", "retry"};
 
 struct AckCursor;
 
-typedef struct AckItem
+/* No refusal and not busy: success. */
+typedef struct AckVerdict
 {
-	int entry;		   /* counts from 0 */
-	pg_uuid_t *tenant; /* like all these, NULL when it was */
-	pg_uuid_t *partition;
-	text *group;
-	pg_uuid_t *worker;
-	int call;
-	text *transaction_id;
-	AckStatus status;
-	text *error;
-	int64 offset; /* above the cursor: acts; not above: passed already; -1: not found */
-
-	/* the answer; no refusal and not busy: success */
 	const char *refusal;
 	bool lease_released;
 	bool dead_lettered;
@@ -73,14 +79,36 @@ typedef struct AckItem
 	bool busy;
 	bool more;
 	struct AckCursor *acted_on; /* NULL: it had no effect */
+} AckVerdict;
+
+typedef struct AckItem
+{
+	const struct AckEntry *entry;
+	text *transaction_id; /* NULL when it was */
+	int64 offset;		  /* above the cursor: acts; not above: passed already; -1: not found */
+	AckVerdict verdict;
 } AckItem;
 
-/* Items first .. first + n - 1 of the sorted ones. */
+typedef struct AckEntry
+{
+	int number;		   /* counts from 0 */
+	pg_uuid_t *tenant; /* like all these, NULL when it was */
+	pg_uuid_t *partition;
+	text *group;
+	pg_uuid_t *worker;
+	int call;
+	AckStatus status;
+	text *error;
+	AckItem *items; /* those of the entries follow one another */
+	int n;
+} AckEntry;
+
+/* The valid items of entries that belong together. */
 typedef struct Ack
 {
+	const AckEntry *first;
 	AckItem **items;
 	int n;
-	int first_entry;
 } Ack;
 
 typedef enum CursorState
@@ -117,10 +145,10 @@ typedef struct Place
 
 typedef struct AckCall
 {
-	AckItem *items; /* by entry */
-	AckItem **sorted;
-	int n;		  /* of items */
-	int n_sorted; /* without those that are no valid entries */
+	AckEntry *entries;
+	AckEntry **sorted;
+	int n;
+	int n_sorted; /* without those that have no valid item */
 	bool wait;
 
 	LogTable *queues;
@@ -182,13 +210,15 @@ read_status(const text *name, AckStatus *status)
 	return false;
 }
 
-/* Why it is not a valid entry, NULL when it is. */
+/* Why it cannot be acknowledged, NULL when it can. */
 static const char *
 item_problem(const AckItem *item, bool has_call, bool has_status)
 {
-	if (item->tenant == NULL || item->group == NULL || !has_call)
+	const AckEntry *entry = item->entry;
+
+	if (entry->tenant == NULL || entry->group == NULL || !has_call)
 		return "tenant, group and call are required";
-	if (item->partition == NULL)
+	if (entry->partition == NULL)
 		return "partition id is missing";
 	if (item->transaction_id == NULL || VARSIZE_ANY_EXHDR(item->transaction_id) == 0)
 		return "transaction id is missing";
@@ -197,31 +227,78 @@ item_problem(const AckItem *item, bool has_call, bool has_status)
 	return NULL;
 }
 
+/* 22023 unless each is at least 1 and all of them add up to the transaction ids. */
+static void
+check_counts(const ArrayArg *counts, int n, int n_ids)
+{
+	int64 sum = 0;
+	bool valid = true;
+
+	for (int i = 0; i < n; i++)
+	{
+		int count = counts->nulls[i] ? 0 : DatumGetInt32(counts->values[i]);
+
+		valid &= count >= 1;
+		sum += count;
+	}
+	if (!valid || sum != n_ids)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("counts must be at least 1 and add up to the transaction ids")));
+}
+
+/* Whether it has a valid item. */
+static bool
+read_entry(const ArrayArg *args, const ArrayArg *ids, int first_id, AckEntry *entry)
+{
+	int i = entry->number;
+	bool has_call = !args[ARG_CALL].nulls[i];
+	bool has_status = read_status(text_element(&args[ARG_STATUS], i), &entry->status);
+	bool valid = false;
+
+	entry->tenant = element(&args[ARG_TENANT], i);
+	entry->partition = element(&args[ARG_PARTITION], i);
+	entry->group = text_element(&args[ARG_GROUP], i);
+	entry->worker = element(&args[ARG_WORKER], i);
+	entry->call = has_call ? DatumGetInt32(args[ARG_CALL].values[i]) : 0;
+	entry->error = text_element(&args[ARG_ERROR], i);
+	for (int j = 0; j < entry->n; j++)
+	{
+		AckItem *item = &entry->items[j];
+
+		item->entry = entry;
+		item->transaction_id = text_element(ids, first_id + j);
+		item->verdict.refusal = item_problem(item, has_call, has_status);
+		valid |= item->verdict.refusal == NULL;
+	}
+	return valid;
+}
+
 static void
 read_arguments(FunctionCallInfo fcinfo, AckCall *call)
 {
-	ArrayArg args[8];
+	ArrayArg args[ARG_ARRAYS];
+	ArrayArg ids;
+	int n_ids;
+	int first_id = 0;
+	AckItem *items;
 
-	call->n = array_args(fcinfo, 8, args);
-	call->wait = !PG_ARGISNULL(8) && PG_GETARG_BOOL(8);
-	call->items = palloc0(call->n * sizeof(AckItem));
-	call->sorted = palloc(call->n * sizeof(AckItem *));
+	call->n = array_args(fcinfo, ARG_ARRAYS, args);
+	n_ids = array_arg(fcinfo, ARG_TRANSACTION_IDS, &ids);
+	check_counts(&args[ARG_COUNT], call->n, n_ids);
+	call->wait = !PG_ARGISNULL(ARG_WAIT) && PG_GETARG_BOOL(ARG_WAIT);
+	call->entries = palloc0(call->n * sizeof(AckEntry));
+	call->sorted = palloc(call->n * sizeof(AckEntry *));
+	items = palloc0(n_ids * sizeof(AckItem));
 	for (int i = 0; i < call->n; i++)
 	{
-		AckItem *item = &call->items[i];
-		bool has_status = read_status(text_element(&args[6], i), &item->status);
+		AckEntry *entry = &call->entries[i];
 
-		item->entry = i;
-		item->tenant = element(&args[0], i);
-		item->partition = element(&args[1], i);
-		item->group = text_element(&args[2], i);
-		item->worker = element(&args[3], i);
-		item->call = args[4].nulls[i] ? 0 : DatumGetInt32(args[4].values[i]);
-		item->transaction_id = text_element(&args[5], i);
-		item->error = text_element(&args[7], i);
-		item->refusal = item_problem(item, !args[4].nulls[i], has_status);
-		if (item->refusal == NULL)
-			call->sorted[call->n_sorted++] = item;
+		entry->number = i;
+		entry->items = items + first_id;
+		entry->n = DatumGetInt32(args[ARG_COUNT].values[i]);
+		if (read_entry(args, &ids, first_id, entry))
+			call->sorted[call->n_sorted++] = entry;
+		first_id += entry->n;
 	}
 }
 
@@ -248,7 +325,7 @@ compare_texts(const text *a, const text *b)
 
 /* The lock order; another tenant's cursor is no cursor and gets no lock. */
 static int
-compare_cursors(const AckItem *a, const AckItem *b)
+compare_cursors(const AckEntry *a, const AckEntry *b)
 {
 	int order = compare_uuids(a->partition, b->partition);
 
@@ -260,7 +337,7 @@ compare_cursors(const AckItem *a, const AckItem *b)
 }
 
 static int
-compare_acks(const AckItem *a, const AckItem *b)
+compare_acks(const AckEntry *a, const AckEntry *b)
 {
 	if (a->worker == NULL || b->worker == NULL)
 	{
@@ -273,48 +350,62 @@ compare_acks(const AckItem *a, const AckItem *b)
 }
 
 static int
-compare_items(const void *a, const void *b)
+compare_entries(const void *a, const void *b)
 {
-	const AckItem *one = *(AckItem *const *) a;
-	const AckItem *other = *(AckItem *const *) b;
+	const AckEntry *one = *(AckEntry *const *) a;
+	const AckEntry *other = *(AckEntry *const *) b;
 	int order = compare_cursors(one, other);
 
 	if (order == 0)
 		order = compare_acks(one, other);
-	return order != 0 ? order : one->entry - other->entry;
+	return order != 0 ? order : one->number - other->number;
 }
 
 static int
 compare_turns(const void *a, const void *b)
 {
-	return ((const Ack *) a)->first_entry - ((const Ack *) b)->first_entry;
+	return ((const Ack *) a)->first->number - ((const Ack *) b)->first->number;
 }
 
-/* How many items from "items" on belong together. */
+/* How many entries from "entries" on belong together. */
 static int
-run_length(AckItem **items, int n, int (*compare)(const AckItem *, const AckItem *))
+run_length(AckEntry **entries, int n, int (*compare)(const AckEntry *, const AckEntry *))
 {
 	int len = 1;
 
-	while (len < n && compare(items[0], items[len]) == 0)
+	while (len < n && compare(entries[0], entries[len]) == 0)
 		len++;
 	return len;
 }
 
-/* Makes acknowledgements, in their turns, of the items of one cursor. */
 static void
-take_turns(AckCursor *cursor, AckItem **items, int n)
+gather_items(Ack *ack, AckEntry **entries, int n)
 {
-	cursor->acks = palloc(n * sizeof(Ack));
+	int max = 0;
+
+	for (int i = 0; i < n; i++)
+		max += entries[i]->n;
+	ack->items = palloc(max * sizeof(AckItem *));
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < entries[i]->n; j++)
+			if (entries[i]->items[j].verdict.refusal == NULL)
+				ack->items[ack->n++] = &entries[i]->items[j];
+}
+
+/* Makes acknowledgements, in their turns, of the entries for one cursor. */
+static void
+take_turns(AckCursor *cursor, AckEntry **entries, int n)
+{
+	cursor->acks = palloc0(n * sizeof(Ack));
 	while (n > 0)
 	{
 		Ack *ack = &cursor->acks[cursor->n++];
+		int len = run_length(entries, n, compare_acks);
 
-		ack->items = items;
-		ack->n = run_length(items, n, compare_acks);
-		ack->first_entry = items[0]->entry;
-		items += ack->n;
-		n -= ack->n;
+		ack->first = entries[0];
+		gather_items(ack, entries, len);
+		entries += len;
+		n -= len;
 	}
 	qsort(cursor->acks, cursor->n, sizeof(Ack), compare_turns);
 }
@@ -440,7 +531,7 @@ find_items(AckCall *call, const AckCursor *cursor, const Ack *ack, const Place *
 		sought[i].item = i;
 	}
 	search_begin(call->search, cursor->partition_id, sought, ack->n);
-	if (ack->items[0]->worker != NULL && place->leased && place->committed + 1 < txns_start)
+	if (ack->first->worker != NULL && place->leased && place->committed + 1 < txns_start)
 		search_segments(call->search, place->committed, Min(upto, txns_start - 1));
 	search_sidecar(call->search, place->committed, upto);
 	if (call->search->missing > 0)
@@ -463,21 +554,21 @@ answer_passed(const Ack *ack, const Place *place)
 		if (item->offset > place->committed)
 			acting++;
 		else if (item->offset < 0)
-			item->refusal = "unresolved transaction id";
-		else if (item->status == ACK_COMPLETED)
-			item->noop = true;
+			item->verdict.refusal = "unresolved transaction id";
+		else if (item->entry->status == ACK_COMPLETED)
+			item->verdict.noop = true;
 		else
-			item->refusal = "already committed";
+			item->verdict.refusal = "already committed";
 	}
 	return acting;
 }
 
-/* On one message the strongest signal counts, and of those the first entry. */
+/* On one message the strongest signal counts, and of those the first. */
 static bool
 acts_before(const AckItem *item, const AckItem *other)
 {
 	return item->offset < other->offset ||
-		   (item->offset == other->offset && item->status < other->status);
+		   (item->offset == other->offset && item->entry->status < other->entry->status);
 }
 
 static AckAction
@@ -487,11 +578,11 @@ choose_action(const AckCursor *cursor, const Place *place, const Decision *decis
 		return ACTION_ADVANCE;
 	if (decision->signal == NULL)
 		return decision->done >= place->batch_end ? ACTION_COMPLETE : ACTION_PARTIAL;
-	if (decision->signal->status == ACK_RETRY)
+	if (decision->signal->entry->status == ACK_RETRY)
 		return ACTION_RELEASE;
-	if (decision->signal->status == ACK_FAILED && place->retries < cursor->retry_limit)
+	if (decision->signal->entry->status == ACK_FAILED && place->retries < cursor->retry_limit)
 		return ACTION_CHARGE;
-	if (decision->signal->status == ACK_DEAD_LETTER || cursor->letters)
+	if (decision->signal->entry->status == ACK_DEAD_LETTER || cursor->letters)
 		return ACTION_BURY;
 	return ACTION_DROP;
 }
@@ -513,7 +604,7 @@ decide(const AckCall *call, const AckCursor *cursor, const Ack *ack, const Place
 	{
 		AckItem *item = ack->items[i];
 
-		if (item->offset > place->committed && item->status != ACK_COMPLETED &&
+		if (item->offset > place->committed && item->entry->status != ACK_COMPLETED &&
 			(decision.signal == NULL || acts_before(item, decision.signal)))
 			decision.signal = item;
 	}
@@ -521,7 +612,7 @@ decide(const AckCall *call, const AckCursor *cursor, const Ack *ack, const Place
 	{
 		const AckItem *item = ack->items[i];
 
-		if (item->status == ACK_COMPLETED &&
+		if (item->entry->status == ACK_COMPLETED &&
 			(decision.signal == NULL || item->offset < decision.signal->offset))
 			decision.done = Max(decision.done, item->offset);
 	}
@@ -580,13 +671,13 @@ letter_error(const Ack *ack, const Place *place, const AckItem *signal)
 	{
 		const AckItem *item = ack->items[i];
 
-		if (item->status == ACK_COMPLETED || item->offset <= place->committed ||
-			item->error == NULL || VARSIZE_ANY_EXHDR(item->error) == 0)
+		if (item->entry->status == ACK_COMPLETED || item->offset <= place->committed ||
+			item->entry->error == NULL || VARSIZE_ANY_EXHDR(item->entry->error) == 0)
 			continue;
 		if (item->offset == signal->offset)
-			return item->error;
+			return item->entry->error;
 		if (any == NULL)
-			any = item->error;
+			any = item->entry->error;
 	}
 	return any != NULL ? any : cstring_to_text("Retries exhausted");
 }
@@ -634,12 +725,13 @@ answer_acting(AckCursor *cursor, const Ack *ack, const Place *place, const Decis
 
 		if (item->offset <= place->committed)
 			continue;
-		item->acted_on = cursor;
-		if (decision->action == ACTION_ADVANCE && item->status != ACK_COMPLETED)
-			item->refusal = "no active lease";
-		item->lease_released = decision->released;
-		item->dead_lettered = decision->action == ACTION_BURY && item->offset == decision->target;
-		item->more = decision->more;
+		item->verdict.acted_on = cursor;
+		if (decision->action == ACTION_ADVANCE && item->entry->status != ACK_COMPLETED)
+			item->verdict.refusal = "no active lease";
+		item->verdict.lease_released = decision->released;
+		item->verdict.dead_lettered =
+			decision->action == ACTION_BURY && item->offset == decision->target;
+		item->verdict.more = decision->more;
 	}
 }
 
@@ -647,14 +739,14 @@ answer_acting(AckCursor *cursor, const Ack *ack, const Place *place, const Decis
 static void
 acknowledge(AckCall *call, AckCursor *cursor, const Ack *ack)
 {
-	const pg_uuid_t *worker = ack->items[0]->worker;
+	const pg_uuid_t *worker = ack->first->worker;
 	Place place = read_place(call);
 	Decision decision;
 
 	if (worker != NULL && !holds_lease(call, worker))
 	{
 		for (int i = 0; i < ack->n; i++)
-			ack->items[i]->refusal = "invalid or expired lease";
+			ack->items[i]->verdict.refusal = "invalid or expired lease";
 		return;
 	}
 	find_items(call, cursor, ack, &place);
@@ -686,8 +778,9 @@ serve_cursor(AckCall *call, AckCursor *cursor)
 		{
 			for (int j = 0; j < ack->n; j++)
 			{
-				ack->items[j]->busy = cursor->state == CURSOR_BUSY;
-				ack->items[j]->refusal = ack->items[j]->busy ? NULL : "consumer not found";
+				ack->items[j]->verdict.busy = cursor->state == CURSOR_BUSY;
+				ack->items[j]->verdict.refusal =
+					ack->items[j]->verdict.busy ? NULL : "consumer not found";
 			}
 			continue;
 		}
@@ -705,21 +798,21 @@ static void
 serve(AckCall *call)
 {
 	AckCursor *cursors = palloc0(call->n_sorted * sizeof(AckCursor));
-	AckItem **items = call->sorted;
+	AckEntry **entries = call->sorted;
 	int n = 0;
 
-	qsort(call->sorted, call->n_sorted, sizeof(AckItem *), compare_items);
+	qsort(call->sorted, call->n_sorted, sizeof(AckEntry *), compare_entries);
 	rows_begin();
 	for (int left = call->n_sorted; left > 0;)
 	{
 		AckCursor *cursor = &cursors[n++];
-		int len = run_length(items, left, compare_cursors);
+		int len = run_length(entries, left, compare_cursors);
 
-		cursor->partition_id = items[0]->partition;
-		cursor->group = items[0]->group;
-		take_turns(cursor, items, len);
-		cursor->state = lock_cursor(call, cursor, items[0]->tenant);
-		items += len;
+		cursor->partition_id = entries[0]->partition;
+		cursor->group = entries[0]->group;
+		take_turns(cursor, entries, len);
+		cursor->state = lock_cursor(call, cursor, entries[0]->tenant);
+		entries += len;
 		left -= len;
 	}
 	rows_statement();
@@ -752,40 +845,67 @@ close_tables(AckCall *call)
 	log_table_close(call->consumers);
 }
 
-static void
-put_answer(const ReturnSetInfo *result, const AckItem *item)
+/* Refusals are constants. */
+static bool
+same_verdict(const AckVerdict *a, const AckVerdict *b)
 {
-	bool nulls[10] = {false};
-	Datum values[10] = {
-		Int32GetDatum(item->entry + 1),
-		BoolGetDatum(item->refusal == NULL && !item->busy),
+	return a->refusal == b->refusal && a->lease_released == b->lease_released &&
+		   a->dead_lettered == b->dead_lettered && a->noop == b->noop && a->busy == b->busy &&
+		   a->more == b->more && a->acted_on == b->acted_on;
+}
+
+static void
+put_verdict(const ReturnSetInfo *result, const AckEntry *entry, int n, const AckVerdict *verdict)
+{
+	bool nulls[11] = {false};
+	Datum values[11] = {
+		Int32GetDatum(entry->number + 1),
+		Int32GetDatum(n),
+		BoolGetDatum(verdict->refusal == NULL && !verdict->busy),
 		(Datum) 0,
-		BoolGetDatum(item->lease_released),
-		BoolGetDatum(item->dead_lettered),
-		BoolGetDatum(item->noop),
-		BoolGetDatum(item->busy),
+		BoolGetDatum(verdict->lease_released),
+		BoolGetDatum(verdict->dead_lettered),
+		BoolGetDatum(verdict->noop),
+		BoolGetDatum(verdict->busy),
 		(Datum) 0,
 		(Datum) 0,
-		BoolGetDatum(item->more),
+		BoolGetDatum(verdict->more),
 	};
 
-	nulls[2] = item->refusal == NULL;
-	if (!nulls[2])
-		values[2] = CStringGetTextDatum(item->refusal);
-	nulls[7] = nulls[8] = item->acted_on == NULL;
-	if (!nulls[7])
+	nulls[3] = verdict->refusal == NULL;
+	if (!nulls[3])
+		values[3] = CStringGetTextDatum(verdict->refusal);
+	nulls[8] = nulls[9] = verdict->acted_on == NULL;
+	if (!nulls[8])
 	{
-		values[7] = PointerGetDatum(item->acted_on->queue);
-		values[8] = PointerGetDatum(item->acted_on->partition);
+		values[8] = PointerGetDatum(verdict->acted_on->queue);
+		values[9] = PointerGetDatum(verdict->acted_on->partition);
 	}
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+/* A row for each run of messages that have the same verdict. */
+static void
+put_entry(const ReturnSetInfo *result, const AckEntry *entry)
+{
+	int n;
+
+	for (int i = 0; i < entry->n; i += n)
+	{
+		const AckVerdict *verdict = &entry->items[i].verdict;
+
+		n = 1;
+		while (i + n < entry->n && same_verdict(verdict, &entry->items[i + n].verdict))
+			n++;
+		put_verdict(result, entry, n, verdict);
+	}
+}
+
 /*
  * log_ack(tenants uuid[], partition_ids uuid[], groups text[], workers uuid[], calls int[],
- *		   transaction_ids text[], statuses text[], errors text[], wait bool)
- * returns table (entry int, success bool, error text, lease_released bool, dlq bool, noop bool,
- *				  busy bool, queue text, partition text, more bool)
+ *		   statuses text[], errors text[], counts int[], transaction_ids text[], wait bool)
+ * returns table (entry int, messages int, success bool, error text, lease_released bool, dlq bool,
+ *				  noop bool, busy bool, queue text, partition text, more bool)
  */
 Datum
 log_ack(PG_FUNCTION_ARGS)
@@ -800,6 +920,6 @@ log_ack(PG_FUNCTION_ARGS)
 	serve(&call);
 	close_tables(&call);
 	for (int i = 0; i < call.n; i++)
-		put_answer(result, &call.items[i]);
+		put_entry(result, &call.entries[i]);
 	return (Datum) 0;
 }

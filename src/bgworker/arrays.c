@@ -1,6 +1,6 @@
 /*
  * arrays.c
- *		Aligned array arguments: element i of each describes entry i.
+ *		Array arguments.
  */
 #include "postgres.h"
 
@@ -9,15 +9,25 @@
 
 #include "arrays.h"
 
-static int
+static void
+check_arrays(bool valid)
+{
+	if (!valid)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("argument arrays must not be null and must have the same length")));
+}
+
+int
 array_arg(FunctionCallInfo fcinfo, int arg, ArrayArg *result)
 {
-	ArrayType *array = PG_GETARG_ARRAYTYPE_P(arg);
+	ArrayType *array;
 	int16 len;
 	bool byval;
 	char align;
 	int n;
 
+	check_arrays(!PG_ARGISNULL(arg));
+	array = PG_GETARG_ARRAYTYPE_P(arg);
 	get_typlenbyvalalign(ARR_ELEMTYPE(array), &len, &byval, &align);
 	deconstruct_array(array, ARR_ELEMTYPE(array), len, byval, align, &result->values,
 					  &result->nulls, &n);
@@ -27,18 +37,9 @@ array_arg(FunctionCallInfo fcinfo, int arg, ArrayArg *result)
 int
 array_args(FunctionCallInfo fcinfo, int nargs, ArrayArg *args)
 {
-	int n = 0;
+	int n = array_arg(fcinfo, 0, &args[0]);
 
-	for (int i = 0; i < nargs; i++)
-	{
-		int length = PG_ARGISNULL(i) ? -1 : array_arg(fcinfo, i, &args[i]);
-
-		if (i == 0)
-			n = length;
-		if (length < 0 || length != n)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("argument arrays must not be null and must have the same length")));
-	}
+	for (int i = 1; i < nargs; i++)
+		check_arrays(array_arg(fcinfo, i, &args[i]) == n);
 	return n;
 }

@@ -1,6 +1,6 @@
 /*
  * arrays.h
- *		Aligned array arguments: element i of each describes entry i.
+ *		Array arguments.
  */
 #ifndef QUEEN_ARRAYS_H
 #define QUEEN_ARRAYS_H
@@ -15,9 +15,12 @@ typedef struct ArrayArg
 	bool *nulls;
 } ArrayArg;
 
+/* Takes one apart, and returns how many elements it has.  22023 when it is NULL. */
+extern int array_arg(FunctionCallInfo fcinfo, int arg, ArrayArg *result);
+
 /*
- * Takes the first "nargs" arguments apart, and returns how many elements each
- * has.  22023 when one is NULL or their lengths differ.
+ * The same for the first "nargs" arguments, which are aligned: element i of each
+ * describes entry i.  22023 also when their lengths differ.
  */
 extern int array_args(FunctionCallInfo fcinfo, int nargs, ArrayArg *args);
 

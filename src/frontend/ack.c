@@ -22,6 +22,7 @@
 #include <utlist.h>
 
 #define ITEMS_MAX 100000
+#define ACK_ARRAYS 9 /* arguments of log_ack */
 #define BUNDLE_MAX_REQUESTS 64
 #define BUNDLE_MAX_ITEMS 10000 /* checked before the last request is added */
 
@@ -46,7 +47,7 @@ struct Acks
 	AckRequest *turned_away;
 };
 
-/* One log_ack call: whose entries it holds, in order. */
+/* One log_ack call: whose messages it holds, in order. */
 typedef struct AckBundle
 {
 	Acks *acks;
@@ -143,8 +144,6 @@ item_verdict(AckRequest *ack, AckItem *item, const PGresult *res, int row)
 	Span error = pgcol_span(res, row, ACK_ERROR);
 	Span queue = pgcol_span(res, row, ACK_QUEUE);
 
-	if (pgcol_bool(res, row, ACK_BUSY))
-		return;
 	item->decided = true;
 	item->success = pgcol_bool(res, row, ACK_SUCCESS);
 	item->lease_released = pgcol_bool(res, row, ACK_LEASE_RELEASED);
@@ -161,6 +160,32 @@ item_verdict(AckRequest *ack, AckItem *item, const PGresult *res, int row)
 		pops_wake_group(ack->acks->worker->pops, &ack->req->tenant, queue, partition, ack->group);
 		worker_wake_others(ack->acks->worker, &ack->req->tenant, queue, partition);
 	}
+}
+
+/* The first item from i on that is to be sent; the end when there is none. */
+static size_t
+next_undecided(const AckRequest *ack, size_t i)
+{
+	while (i < ack->n && ack->items[i].decided)
+		i++;
+	return i;
+}
+
+/* Takes the request's rows, from "row" on; which comes after them. */
+static int
+request_verdicts(AckRequest *ack, const PGresult *res, int row)
+{
+	int left = 0; /* messages of the row before */
+
+	for (size_t i = next_undecided(ack, 0); i < ack->n; i = next_undecided(ack, i + 1))
+	{
+		if (left == 0)
+			left = pgcol_int(res, row++, ACK_MESSAGES);
+		left--;
+		if (!pgcol_bool(res, row - 1, ACK_BUSY))
+			item_verdict(ack, &ack->items[i], res, row - 1);
+	}
+	return row;
 }
 
 /* If it may be the fault of another request, this one goes out again by itself. */
@@ -197,10 +222,7 @@ on_acked(DbCall *call, PGresult *res, const DbError *error)
 			request_failed(bundle, ack, error);
 			continue;
 		}
-		/* Entries were sent in this same order. */
-		for (size_t j = 0; j < ack->n; j++)
-			if (!ack->items[j].decided)
-				item_verdict(ack, &ack->items[j], res, row++);
+		row = request_verdicts(ack, res, row);
 		if (ack->undecided == 0)
 			answer(ack);
 		else
@@ -222,27 +244,52 @@ ack_status_name(AckStatus status)
 	return names[status];
 }
 
+/* Whether they have all but the transaction id in common. */
+static bool
+alike(const AckItem *a, const AckItem *b)
+{
+	return memcmp(&a->partition_id, &b->partition_id, sizeof(Uuid)) == 0 &&
+		   a->has_lease == b->has_lease &&
+		   (!a->has_lease || memcmp(&a->lease_id, &b->lease_id, sizeof(Uuid)) == 0) &&
+		   a->status == b->status && span_equals(a->error_text, b->error_text);
+}
+
+static void
+add_entry(DbCall *call, const AckRequest *ack, int number, const AckItem *item, int count)
+{
+	PgArray *params = call->params;
+
+	pgarray_add_uuid(&params[0], &ack->req->tenant);
+	pgarray_add_uuid(&params[1], &item->partition_id);
+	pgarray_add_span(&params[2], ack->group);
+	pgarray_add_uuid(&params[3], item->has_lease ? &item->lease_id : NULL);
+	pgarray_add_int(&params[4], number);
+	pgarray_add_span(&params[5], span_of(ack_status_name(item->status)));
+	pgarray_add_span(&params[6], item->error_text);
+	pgarray_add_int(&params[7], count);
+}
+
+/* How many messages it had. */
 static int
 add_request(DbCall *call, const AckRequest *ack, int number)
 {
-	PgArray *params = call->params;
+	int count = 0; /* of the entry so far */
 	int added = 0;
+	size_t next;
 
-	for (size_t i = 0; i < ack->n; i++)
+	for (size_t i = next_undecided(ack, 0); i < ack->n; i = next)
 	{
 		const AckItem *item = &ack->items[i];
 
-		if (item->decided)
-			continue;
-		pgarray_add_uuid(&params[0], &ack->req->tenant);
-		pgarray_add_uuid(&params[1], &item->partition_id);
-		pgarray_add_span(&params[2], ack->group);
-		pgarray_add_uuid(&params[3], item->has_lease ? &item->lease_id : NULL);
-		pgarray_add_int(&params[4], number);
-		pgarray_add_span(&params[5], item->transaction_id);
-		pgarray_add_span(&params[6], span_of(ack_status_name(item->status)));
-		pgarray_add_span(&params[7], item->error_text);
+		pgarray_add_span(&call->params[8], item->transaction_id);
 		added++;
+		count++;
+		next = next_undecided(ack, i + 1);
+		if (next == ack->n || !alike(item, &ack->items[next]))
+		{
+			add_entry(call, ack, number, item, count);
+			count = 0;
+		}
 	}
 	return added;
 }
@@ -251,14 +298,14 @@ add_request(DbCall *call, const AckRequest *ack, int number)
 static DbCall *
 bundle_call(Acks *acks, AckRequest **list, DbLaneId lane, int max)
 {
-	static const Oid types[] = {OID_UUID, OID_UUID, OID_TEXT, OID_UUID,
-								OID_INT4, OID_TEXT, OID_TEXT, OID_TEXT};
+	static const Oid types[ACK_ARRAYS] = {OID_UUID, OID_UUID, OID_TEXT, OID_UUID, OID_INT4,
+										  OID_TEXT, OID_TEXT, OID_INT4, OID_TEXT};
 	AckBundle *bundle = calloc(1, sizeof(*bundle));
 	DbCall *call = db_call_new(CALL_ACK, on_acked, bundle);
 	int items = 0;
 
 	bundle->acks = acks;
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < ACK_ARRAYS; i++)
 		db_call_array(call, i, types[i]);
 	while (*list && bundle->n < max && items < BUNDLE_MAX_ITEMS)
 	{
@@ -272,9 +319,9 @@ bundle_call(Acks *acks, AckRequest **list, DbLaneId lane, int max)
 		if (ack->alone)
 			break;
 	}
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < ACK_ARRAYS; i++)
 		pgarray_end(&call->params[i]);
-	db_call_bool(call, 8, lane == LANE_WAIT);
+	db_call_bool(call, ACK_ARRAYS, lane == LANE_WAIT);
 	bundle->lane = lane;
 	if (lane == LANE_READ)
 		inflight_sent(&acks->worker->reads, bundle->n);

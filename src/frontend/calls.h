@@ -100,6 +100,7 @@ enum
 enum
 {
 	ACK_ENTRY,
+	ACK_MESSAGES, /* of the entry, one after another */
 	ACK_SUCCESS,
 	ACK_ERROR,
 	ACK_LEASE_RELEASED,
