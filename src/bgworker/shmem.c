@@ -95,6 +95,17 @@ database_mine(void)
 	return mine;
 }
 
+QueueKey
+queue_key(const pg_uuid_t *queue)
+{
+	QueueKey key;
+
+	memset(&key, 0, sizeof(key));
+	key.database = MyDatabaseId;
+	key.queue = *queue;
+	return key;
+}
+
 void
 shmem_init(void)
 {

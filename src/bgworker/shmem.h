@@ -133,6 +133,13 @@ typedef struct QueenShared
 	Database databases[MAX_DATABASES];
 } QueenShared;
 
+/* A queue, where all databases share a hash table. */
+typedef struct QueueKey
+{
+	Oid database;
+	pg_uuid_t queue;
+} QueueKey;
+
 extern QueenShared *queen_shared;
 
 extern void shmem_init(void);
@@ -140,5 +147,8 @@ extern void shmem_init(void);
 /* The place of a database, or NULL.  The first needs the lock. */
 extern Database *database_find(Oid oid);
 extern Database *database_mine(void);
+
+/* The key of a queue of this database. */
+extern QueueKey queue_key(const pg_uuid_t *queue);
 
 #endif

@@ -78,17 +78,6 @@ init_entry(QueueStats *stats)
 	stats->stats_reset = GetCurrentTimestamp();
 }
 
-static QueueKey
-key_of(const pg_uuid_t *queue)
-{
-	QueueKey key;
-
-	memset(&key, 0, sizeof(key));
-	key.database = MyDatabaseId;
-	key.queue = *queue;
-	return key;
-}
-
 /* The entry of a queue, with the lock held: exclusively if "create". */
 static QueueStats *
 find_entry(const QueueKey *key, bool create)
@@ -111,7 +100,7 @@ find_entry(const QueueKey *key, bool create)
 static QueueStats *
 lock_entry(const pg_uuid_t *queue)
 {
-	QueueKey key = key_of(queue);
+	QueueKey key = queue_key(queue);
 	QueueStats *stats;
 
 	LWLockAcquire(&shared->lock, LW_SHARED);
@@ -180,8 +169,8 @@ void
 stats_forget_queue(const pg_uuid_t *queue)
 {
 	static const pg_uuid_t nil;
-	QueueKey key = key_of(queue);
-	QueueKey gone_key = key_of(&nil);
+	QueueKey key = queue_key(queue);
+	QueueKey gone_key = queue_key(&nil);
 	QueueStats *stats;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);

@@ -14,6 +14,8 @@
 #include "port/atomics.h"
 #include "utils/uuid.h"
 
+#include "shmem.h"
+
 /* In the order of the columns of queen.stat_queues(). */
 typedef enum QueueCounter
 {
@@ -37,12 +39,6 @@ typedef enum QueueCounter
 } QueueCounter;
 
 #define QUEUE_COUNTERS (COUNT_POP_LAG + 1)
-
-typedef struct QueueKey
-{
-	Oid database;
-	pg_uuid_t queue;
-} QueueKey;
 
 typedef struct QueueStats
 {

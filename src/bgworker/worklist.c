@@ -37,21 +37,15 @@
 
 #define MAX_GROUPS (2 * queen_max_tracked_queues)
 
-typedef struct QueueListKey
-{
-	Oid database;
-	pg_uuid_t queue;
-} QueueListKey;
-
 typedef struct QueueList
 {
-	QueueListKey key;  /* hash key */
+	QueueKey key;	   /* hash key */
 	dlist_head groups; /* never empty */
 } QueueList;
 
 typedef struct GroupListKey
 {
-	QueueListKey queue;
+	QueueKey queue;
 	uint64 group;
 } GroupListKey;
 
@@ -113,17 +107,6 @@ worklist_group(const char *name, Size len)
 	uint64 group = hash_bytes_extended((const unsigned char *) name, len, 0);
 
 	return group == 0 ? 1 : group;
-}
-
-static QueueListKey
-queue_key(const pg_uuid_t *queue)
-{
-	QueueListKey key;
-
-	memset(&key, 0, sizeof(key));
-	key.database = MyDatabaseId;
-	key.queue = *queue;
-	return key;
 }
 
 static GroupList *
@@ -206,7 +189,7 @@ link_parked(Item *item, TimestampTz until, bool leased)
 static void
 drop_group(GroupList *group)
 {
-	QueueListKey key = group->key.queue;
+	QueueKey key = group->key.queue;
 	QueueList *queue = hash_search(queues, &key, HASH_FIND, NULL);
 
 	while (!dlist_is_empty(&group->ready))
@@ -316,7 +299,7 @@ void
 worklist_written(const pg_uuid_t *queue_id, const pg_uuid_t *partition,
 				 bool (*has_seen)(const void *arg, uint64 group), const void *arg)
 {
-	QueueListKey key = queue_key(queue_id);
+	QueueKey key = queue_key(queue_id);
 	TimestampTz now = GetCurrentTimestamp();
 	QueueList *queue;
 	dlist_mutable_iter iter;
@@ -396,7 +379,7 @@ worklist_lease_done(const pg_uuid_t *queue, uint64 number, const pg_uuid_t *part
 void
 worklist_doubt(const pg_uuid_t *queue_id)
 {
-	QueueListKey key = queue_key(queue_id);
+	QueueKey key = queue_key(queue_id);
 	QueueList *queue;
 	dlist_iter iter;
 
@@ -596,8 +579,8 @@ worklist_startup(int tranche)
 	shared = ShmemInitStruct("queen work lists", sizeof(WorkShared), &found);
 	if (!found)
 		LWLockInitialize(&shared->lock, tranche);
-	queues = start_table("queen queues with work lists", queen_max_tracked_queues,
-						 sizeof(QueueListKey), sizeof(QueueList));
+	queues = start_table("queen queues with work lists", queen_max_tracked_queues, sizeof(QueueKey),
+						 sizeof(QueueList));
 	groups = start_table("queen work lists of groups", MAX_GROUPS, sizeof(GroupListKey),
 						 sizeof(GroupList));
 	items = start_table("queen work items", queen_worklist_size, sizeof(ItemKey), sizeof(Item));

@@ -24,7 +24,7 @@
 #include "pop.h"
 #include "protocol.h"
 #include "spool.h"
-#include "targets.h"
+#include "push_targets.h"
 #include "worker.h"
 
 #include <stdlib.h>

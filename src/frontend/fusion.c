@@ -691,56 +691,57 @@ add_pops(const Bundle *bundle, DbCall *call)
 		db_call_follow(call, LANE_READ, pops_call(looking));
 }
 
+/* Adds a segment of the partition, if anything is left for one; returns its size. */
+static size_t
+add_segment(Bundle *bundle, Gather *gather, SegmentColumns *columns)
+{
+	Fusion *fusion = bundle->fusion;
+	Packer *packer = fusion->worker->packer;
+	size_t raw = take_segment(fusion, gather);
+
+	if (gather->n_flight == 0)
+	{
+		free(gather->flight);
+		gather->flight = NULL;
+	}
+	else if (!packer_pack(packer, gather->flight, (size_t) gather->n_flight, raw))
+		fail_flight(gather, 503, "out of memory");
+	else
+	{
+		segment_columns_add(columns, &gather->tenant, gather->queue, gather->partition,
+							(size_t) gather->n_flight, packer);
+		bundle->gathers[bundle->n++] = gather;
+		bundle->frames += gather->n_flight;
+		return raw;
+	}
+	gather_next(fusion, gather);
+	return 0;
+}
+
 /* Builds and sends one call with the first segments of the list. */
 static void
 send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 {
 	Bundle *bundle = calloc(1, sizeof(*bundle));
 	DbCall *call = db_call_new(CALL_PUSH, on_pushed, bundle);
-	PgArray *tenants = db_call_array(call, 0, OID_UUID);
-	PgArray *queues = db_call_array(call, 1, OID_TEXT);
-	PgArray *partitions = db_call_array(call, 2, OID_TEXT);
-	PgArray *counts = db_call_array(call, 3, OID_INT4);
-	PgArray *hashes = db_call_array(call, 4, OID_BYTEA);
-	PgArray *blobs = db_call_array(call, 5, OID_BYTEA);
-	Packer *packer = fusion->worker->packer;
+	SegmentColumns columns;
 	size_t raw_total = 0;
 
+	segment_columns_begin(&columns, call->params, 1);
+	columns.tenants = db_call_array(call, 0, OID_UUID);
 	bundle->fusion = fusion;
 	bundle->lane = lane;
 	while (*list && bundle->n < max && raw_total < BUNDLE_MAX_RAW)
 	{
 		Gather *gather = *list;
-		size_t raw;
+		bool alone = gather->alone;
 
-		if (gather->alone && bundle->n > 0)
+		if (alone && bundle->n > 0)
 			break;
 		gather_leave_list(fusion, list, gather);
 		gather->state = GATHER_IN_FLIGHT;
-		raw = take_segment(fusion, gather);
-		if (gather->n_flight == 0)
-		{
-			free(gather->flight);
-			gather->flight = NULL;
-			gather_next(fusion, gather);
-			continue;
-		}
-		if (!packer_pack(packer, gather->flight, (size_t) gather->n_flight, raw))
-		{
-			fail_flight(gather, 503, "out of memory");
-			gather_next(fusion, gather);
-			continue;
-		}
-		pgarray_add_uuid(tenants, &gather->tenant);
-		pgarray_add_span(queues, gather->queue);
-		pgarray_add_span(partitions, gather->partition);
-		pgarray_add_int(counts, gather->n_flight);
-		pgarray_add(hashes, packer->hashes.data, packer->hashes.len);
-		pgarray_add(blobs, packer->blob.data, packer->blob.len);
-		bundle->gathers[bundle->n++] = gather;
-		bundle->frames += gather->n_flight;
-		raw_total += raw;
-		if (gather->alone)
+		raw_total += add_segment(bundle, gather, &columns);
+		if (alone && bundle->n > 0)
 			break;
 	}
 	if (bundle->n == 0)
@@ -749,12 +750,7 @@ send_bundle(Fusion *fusion, Gather **list, DbLaneId lane, int max)
 		db_call_free(call);
 		return;
 	}
-	pgarray_end(tenants);
-	pgarray_end(queues);
-	pgarray_end(partitions);
-	pgarray_end(counts);
-	pgarray_end(hashes);
-	pgarray_end(blobs);
+	segment_columns_end(&columns);
 	db_call_bool(call, 6, lane == LANE_WAIT);
 	if (lane == LANE_PUSH)
 	{

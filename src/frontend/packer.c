@@ -52,3 +52,43 @@ packer_pack(Packer *packer, PushItem *const *items, size_t n, size_t raw_len)
 									packer->blob.data, bound);
 	return packer->blob.len > 0 && !packer->hashes.failed;
 }
+
+void
+segment_columns_begin(SegmentColumns *columns, PgArray *params, int first)
+{
+	static const Oid types[] = {OID_TEXT, OID_TEXT, OID_INT4, OID_BYTEA, OID_BYTEA};
+	PgArray **arrays[] = {&columns->queues, &columns->partitions, &columns->counts,
+						  &columns->hashes, &columns->blobs};
+
+	columns->tenants = NULL;
+	for (int i = 0; i < 5; i++)
+	{
+		*arrays[i] = &params[first + i];
+		pgarray_begin(*arrays[i], types[i]);
+	}
+}
+
+void
+segment_columns_add(SegmentColumns *columns, const Uuid *tenant, Span queue, Span partition,
+					size_t n, const Packer *packer)
+{
+	if (columns->tenants)
+		pgarray_add_uuid(columns->tenants, tenant);
+	pgarray_add_span(columns->queues, queue);
+	pgarray_add_span(columns->partitions, partition);
+	pgarray_add_int(columns->counts, (int32_t) n);
+	pgarray_add(columns->hashes, packer->hashes.data, packer->hashes.len);
+	pgarray_add(columns->blobs, packer->blob.data, packer->blob.len);
+}
+
+void
+segment_columns_end(SegmentColumns *columns)
+{
+	if (columns->tenants)
+		pgarray_end(columns->tenants);
+	pgarray_end(columns->queues);
+	pgarray_end(columns->partitions);
+	pgarray_end(columns->counts);
+	pgarray_end(columns->hashes);
+	pgarray_end(columns->blobs);
+}

@@ -13,7 +13,7 @@
 #include "names.h"
 #include "pop.h"
 #include "protocol.h"
-#include "targets.h"
+#include "push_targets.h"
 #include "worker.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
- * targets.c
+ * push_targets.c
  *		Messages that are stored together, by partition, as a call takes them.
  */
-#include "targets.h"
+#include "push_targets.h"
 
 #include "hash.h"
 #include "packer.h"
@@ -92,44 +92,11 @@ targets_add(Targets *targets, const Uuid *tenant, Span queue, Span partition, Pu
 	target->items[target->n++] = item;
 }
 
-void
-segment_columns_begin(SegmentColumns *columns, PgArray *params, int first)
-{
-	static const Oid types[] = {OID_TEXT, OID_TEXT, OID_INT4, OID_BYTEA, OID_BYTEA};
-	PgArray **arrays[] = {&columns->queues, &columns->partitions, &columns->counts,
-						  &columns->hashes, &columns->blobs};
-
-	columns->tenants = NULL;
-	for (int i = 0; i < 5; i++)
-	{
-		*arrays[i] = &params[first + i];
-		pgarray_begin(*arrays[i], types[i]);
-	}
-}
-
-void
-segment_columns_end(SegmentColumns *columns)
-{
-	if (columns->tenants)
-		pgarray_end(columns->tenants);
-	pgarray_end(columns->queues);
-	pgarray_end(columns->partitions);
-	pgarray_end(columns->counts);
-	pgarray_end(columns->hashes);
-	pgarray_end(columns->blobs);
-}
-
 static void
 add_segment(Targets *targets, PushTarget *target, size_t first, size_t n, const Packer *packer,
 			SegmentColumns *columns)
 {
-	if (columns->tenants)
-		pgarray_add_uuid(columns->tenants, &target->tenant);
-	pgarray_add_span(columns->queues, target->queue);
-	pgarray_add_span(columns->partitions, target->partition);
-	pgarray_add_int(columns->counts, (int32_t) n);
-	pgarray_add(columns->hashes, packer->hashes.data, packer->hashes.len);
-	pgarray_add(columns->blobs, packer->blob.data, packer->blob.len);
+	segment_columns_add(columns, &target->tenant, target->queue, target->partition, n, packer);
 	targets->segments = grown(targets->segments, targets->n_segments, &targets->segments_cap,
 							  sizeof(*targets->segments));
 	targets->segments[targets->n_segments++] = (PushSegment){target, first};

@@ -1,12 +1,12 @@
 /*
- * targets.h
+ * push_targets.h
  *		Messages that are stored together, by partition, as a call takes them.
  */
-#ifndef QUEEN_TARGETS_H
-#define QUEEN_TARGETS_H
+#ifndef QUEEN_PUSH_TARGETS_H
+#define QUEEN_PUSH_TARGETS_H
 
 #include "message.h"
-#include "pgbin.h"
+#include "packer.h"
 
 #include <uthash.h>
 
@@ -46,17 +46,6 @@ extern void targets_free(Targets *targets);
 /* Adds a message that has its ids. */
 extern void targets_add(Targets *targets, const Uuid *tenant, Span queue, Span partition,
 						PushItem *item);
-
-/* Columns of a call, in the order of queen.log_push; tenants NULL when the call has one tenant. */
-typedef struct SegmentColumns
-{
-	PgArray *tenants;
-	PgArray *queues, *partitions, *counts, *hashes, *blobs;
-} SegmentColumns;
-
-/* Begins the arrays from parameter "first" on: queues, partitions, counts, hashes, blobs. */
-extern void segment_columns_begin(SegmentColumns *columns, PgArray *params, int first);
-extern void segment_columns_end(SegmentColumns *columns);
 
 /*
  * Packs the target's first messages into as many segments as the caps make of them,
