@@ -8,20 +8,12 @@
 #include "clock.h"
 #include "conf.h"
 #include "deliver.h"
-#include "names.h"
 #include "parked.h"
-#include "protocol.h"
 #include "worker.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
 #include <utlist.h>
 
-#define BATCH_DEFAULT 200
-#define BATCH_MAX 10000
-#define TIMEOUT_MAX_MS 300000
-#define LEASE_MAX_SECONDS 86400
 #define BUNDLE_MAX_POPS 32
 #define BUNDLE_MAX_MESSAGES 4000 /* asked for in one call, checked before the last pop is added */
 
@@ -639,150 +631,12 @@ pops_drain(Pops *pops)
 
 /* --- the request ---------------------------------------------------------- */
 
-typedef struct Args
-{
-	const Target *target;
-	char error[128];
-} Args;
-
-/* Absent or empty keeps *out. */
-static void
-int_arg(Args *args, const char *name, int64_t max, int *out)
-{
-	Span text = target_arg(&args->target[0], name);
-	size_t i = text.len > 0 && *text.ptr == '-';
-	int64_t value = 0;
-
-	if (text.len == 0)
-		return;
-	if (i == text.len || text.len > 12)
-	{
-		snprintf(args->error, sizeof(args->error), "%s must be an integer", name);
-		return;
-	}
-	for (; i < text.len; i++)
-	{
-		if (text.ptr[i] < '0' || text.ptr[i] > '9')
-		{
-			snprintf(args->error, sizeof(args->error), "%s must be an integer", name);
-			return;
-		}
-		value = value * 10 + (text.ptr[i] - '0');
-	}
-	if (*text.ptr == '-')
-		value = -value;
-	if (value > max || value < -INT32_MAX)
-		snprintf(args->error, sizeof(args->error), "%s must be at most %lld", name,
-				 (long long) max);
-	*out = (int) value;
-}
-
-static void
-bool_arg(Args *args, const char *name, bool *out)
-{
-	Span text = target_arg(args->target, name);
-
-	if (text.len == 0)
-		return;
-	if (span_equals(text, SPAN_LITERAL("true")) || span_equals(text, SPAN_LITERAL("1")))
-		*out = true;
-	else if (span_equals(text, SPAN_LITERAL("false")) || span_equals(text, SPAN_LITERAL("0")))
-		*out = false;
-	else
-		snprintf(args->error, sizeof(args->error), "%s must be true or false", name);
-}
-
-static Span
-trim(Span text)
-{
-	while (text.len > 0 && *text.ptr == ' ')
-		text = (Span){text.ptr + 1, text.len - 1};
-	while (text.len > 0 && text.ptr[text.len - 1] == ' ')
-		text.len--;
-	return text;
-}
-
-static bool
-is_new_mode(Span mode)
-{
-	static const char *const names[] = {"new", "new-only", "new_only", "newonly"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (mode.len == strlen(names[i]) && strncasecmp(mode.ptr, names[i], mode.len) == 0)
-			return true;
-	return false;
-}
-
-/* Where the group starts, should this be its first contact. */
-static void
-parse_subscription(Pop *pop, const Target *target, const char *default_mode)
-{
-	Span mode = trim(target_arg(target, "subscriptionMode"));
-	Span from = trim(target_arg(target, "subscriptionFrom"));
-
-	pop->start_from = INT64_MIN;
-	pop->start_new = is_new_mode(mode.len > 0 ? mode : span_of(default_mode));
-	/* "now", and what is no time at all, mean new. */
-	if (from.len > 0 && !pgtime_parse(from, &pop->start_from))
-	{
-		pop->start_from = INT64_MIN;
-		pop->start_new = true;
-	}
-}
-
-static void
-check_names(Args *args, const Pop *pop)
-{
-	const char *why;
-
-	if ((why = queue_name_check(pop->queue)) != NULL)
-		snprintf(args->error, sizeof(args->error), "queue %s", why);
-	else if ((why = queue_name_check(pop->namespace)) != NULL)
-		snprintf(args->error, sizeof(args->error), "namespace %s", why);
-	else if ((why = queue_name_check(pop->task)) != NULL)
-		snprintf(args->error, sizeof(args->error), "task %s", why);
-	else if (pop->partition.ptr && (why = name_check(pop->partition)) != NULL)
-		snprintf(args->error, sizeof(args->error), "partition %s", why);
-	else if ((why = name_check(pop->group)) != NULL)
-		snprintf(args->error, sizeof(args->error), "consumerGroup %s", why);
-}
-
-static void
-parse_request(Pop *pop, Args *args)
-{
-	Request *req = pop->req;
-	const struct Conf *conf = req->worker->conf;
-	int timeout = (int) conf->pop_timeout_ms;
-
-	args->target = &req->target;
-	pop->queue = pop->discovery ? SPAN_LITERAL("") : req->params[0];
-	pop->partition = req->params[1];
-	pop->group = target_arg(&req->target, "consumerGroup");
-	if (pop->group.len == 0)
-		pop->group = span_of(QUEUE_MODE_GROUP);
-	pop->batch = BATCH_DEFAULT;
-	pop->max_partitions = 1;
-	check_names(args, pop);
-	int_arg(args, "batch", BATCH_MAX, &pop->batch);
-	int_arg(args, "partitions", INT32_MAX, &pop->max_partitions);
-	int_arg(args, "leaseSeconds", LEASE_MAX_SECONDS, &pop->lease_seconds);
-	int_arg(args, "timeout", TIMEOUT_MAX_MS, &timeout);
-	bool_arg(args, "autoAck", &pop->auto_ack);
-	bool_arg(args, "wait", &pop->wait);
-	if (pop->batch < 1)
-		pop->batch = 1;
-	if (timeout < 0)
-		timeout = 0;
-	pop->deadline = clock_ms() + timeout;
-	parse_subscription(pop, &req->target, conf->subscription_mode);
-}
-
 static void
 pop_start(Request *req, bool discovery, Span namespace, Span task)
 {
 	Pops *pops = req->worker->pops;
 	Pop *pop = calloc(1, sizeof(*pop));
-	Args args = {0};
+	char error[128];
 
 	metrics_add(&req->worker->metrics, METRIC_POP_REQUESTS, 1);
 	pop->req = req;
@@ -794,10 +648,9 @@ pop_start(Request *req, bool discovery, Span namespace, Span task)
 	req->ctx = pop;
 	req->on_done = on_done;
 	req->on_gone = on_gone;
-	parse_request(pop, &args);
-	if (args.error[0])
+	if (!pop_read_args(pop, error, sizeof(error)))
 	{
-		http_reply_error(req, 400, args.error);
+		http_reply_error(req, 400, error);
 		return;
 	}
 	evtimer_assign(&pop->timer, req->worker->base, on_deadline, pop);

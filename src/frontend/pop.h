@@ -118,6 +118,9 @@ extern void pops_wake_group(Pops *pops, const Uuid *tenant, Span queue, Span par
 extern void pops_drain(Pops *pops);
 extern void pops_tick(Pops *pops);
 
+/* pop_args.c: reads what the request asks for.  False when it is invalid; "error" says why. */
+extern bool pop_read_args(Pop *pop, char *error, size_t error_size);
+
 /* For waiters.c and deliver.c. */
 extern bool pops_have_looked(PopBundle *bundle, const WaitGroup *group, Span partition);
 extern void pop_look_again(Pop *pop, bool probe);
