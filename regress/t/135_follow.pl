@@ -7,6 +7,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib $FindBin::Bin;
+use JSON::PP ();
 use QueenTest 'wait_until';
 use Socket qw(SOL_SOCKET SO_LINGER);
 use Test::More;
@@ -162,6 +163,40 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     is(payloads($poll), 2, 'the poll gets it when the table is free');
 }
 
+# Sends requests so that one turn of the loop reads them all: an acknowledgement and a pop share a transaction.
+sub together
+{
+    my ($frontend, @requests) = @_;
+    my @connections = map { $frontend->connect } @requests;
+    for (@connections) { $_->send('GET', '/health'); $_->receive; }
+    kill 'STOP', $frontend->pid;
+    $connections[$_]->send(@{ $requests[$_] }) for 0 .. $#requests;
+    kill 'CONT', $frontend->pid;
+    return @connections;
+}
+sub ack_of
+{
+    my ($message) = @_;
+    return [ 'POST', '/api/v1/ack', { %{$message}{qw(transactionId partitionId leaseId)}, status => 'completed' } ];
+}
+
+# An acknowledgement does not wait until the pop that goes with it gets at a locked table.
+{
+    my $patient = $queen->start_frontend(args => [ @no_fallback, qw(--lock-timeout 600000 --statement-timeout 600000) ]);
+    push_to('shared', 'p', $_) for 1, 2;
+    my ($got) = $patient->pop('shared', leaseSeconds => 3600, batch => 1);
+    is($got->{data}, 1, 'a message is leased');
+    my $session = $node->background_psql('postgres', on_error_stop => 1);
+    $session->query_safe('BEGIN; LOCK TABLE queen.consumer_groups_metadata');
+    my ($ack, $pop) = together($patient, ack_of($got), [ 'GET', '/api/v1/pop/queue/shared?autoAck=true' ]);
+    is($ack->receive->{json}[0]{success}, JSON::PP::true, 'it is acknowledged while the table is locked');
+    ok(!$pop->readable, 'the pop waits for it');
+    $session->query_safe('COMMIT');
+    $session->quit;
+    is(payloads($pop), 2, 'and gets what the acknowledgement has freed');
+    $patient->stop;
+}
+
 # The client of the poll leaves while the transaction is under way.
 {
     my ($first, $second) = map { park('gone') } 1, 2;
@@ -238,25 +273,31 @@ for my $end (qw(hangs_up is_late))
     is(payloads($second), 1, 'the second poll gets it');
 }
 
-# A backend dies when the message is written and its pop under way.
+# Backends die when a message is written, or acknowledged, and the pop that goes with it is under way.
 {
-    push_to('killed', 'p', 0);
+    push_to($_, 'p', 0) for qw(killed acked);
+    my ($leased) = $web->pop('acked', leaseSeconds => 3600);
     my $poll = park('killed?consumerGroup=g&subscriptionMode=new');
     my $definition = $queen->sql(q{SELECT pg_get_functiondef('queen.log_first_contact'::regproc)});
     $queen->sql(($definition =~ s/AS \$function\$.*\$function\$/AS \$function\$ BEGIN PERFORM pg_sleep(3600); RETURN NULL; END \$function\$/sr));
     my $push = $web->connect;
     my @items = ({ items => [ item('killed', 'p', 1, transactionId => 'k') ] });
     $push->send('POST', '/api/v1/push', @items);
-    my $pid;
-    wait_until(sub { $pid = $queen->sql(q{SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'}) }, 'the pop is under way');
-    ok(!$push->readable && !$poll->readable, 'nobody is answered before the commit');
-    kill 'KILL', $pid;
-    is($_->receive->{status}, 503, 'its outcome is not known') for $poll, $push;
+    my ($ack, $pop) = together($web, ack_of($leased), [ 'GET', '/api/v1/pop/queue/acked?consumerGroup=g&subscriptionMode=all' ]);
+    my @pids;
+    wait_until(sub { (@pids = split /\n/, $queen->sql(q{SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'})) == 2 }, 'the pops are under way');
+    ok(!$_->readable, 'nobody is answered before the commit') for $push, $poll, $ack, $pop;
+    kill 'KILL', $pids[0];
+    is($_->receive->{status}, 503, 'its outcome is not known') for $poll, $push, $ack, $pop;
     wait_until(sub { eval { $queen->sql($definition); 1 } }, 'the server is back');
     $web->wait_healthy;
     is($web->post('/api/v1/push', @items)->{json}[0]{status}, 'queued', 'nothing was stored');
     is(join(' ', map { $_->{data} } $web->pop('killed', consumerGroup => 'g', partition => 'p', autoAck => 'true')), 1, 'the message is there');
     is(scalar(() = $web->pop('killed', consumerGroup => 'g')), 0, 'once');
+    is(scalar(() = $web->pop('acked')), 0, 'nor acknowledged: the lease holds');
+    is(ack($leased), 200, 'it can be acknowledged again');
+    is(scalar(() = $web->pop('acked')), 0, 'which ends it');
+    is(join(' ', map { $_->{data} } $web->pop('acked', consumerGroup => 'g', subscriptionMode => 'all')), 0, 'the other group gets the message');
 }
 
 # Two front ends: each serves its own polls; what it has no poll for goes to the other by notification.

@@ -21,7 +21,7 @@
 #define QUEUE_TIMEOUT_MS 10000 /* a call that no connection took by then fails */
 #define ANSWER_SLACK_MS 5000   /* beyond statement_timeout, the server is gone */
 #define MAX_ATTEMPTS 4		   /* of a call that meets 40001 or 40P01 */
-#define PUSH_LOCK_TIMEOUT_MS 200
+#define SHARED_LOCK_TIMEOUT_MS 200
 #define MAX_ERROR 128 /* bytes of an error that are compared with the last one */
 
 typedef enum DbConnState
@@ -729,18 +729,18 @@ conn_write(evutil_socket_t fd, short what, void *arg)
 }
 
 /*
- * Rows are not waited for in the push lane, tables may be.  A push that carries
- * pops along gives up soon and goes on without them; alone it waits as long as
- * others do, by turns (call_worth_repeating).
+ * Rows are not waited for where pops travel with pushes or acknowledgements,
+ * tables may be.  Who carries pops along gives up soon and goes on without them;
+ * alone it waits as long as others do, by turns (call_worth_repeating).
  */
 static int64_t
 conn_lock_timeout(const DbConn *conn)
 {
+	const DbLane *lanes = conn->db->lanes;
 	int64_t timeout = conn->db->conf->lock_timeout_ms;
+	bool shared = conn->lane == &lanes[LANE_PUSH] || conn->lane == &lanes[LANE_READ];
 
-	if (conn->lane == &conn->db->lanes[LANE_PUSH] && timeout > PUSH_LOCK_TIMEOUT_MS)
-		return PUSH_LOCK_TIMEOUT_MS;
-	return timeout;
+	return shared && timeout > SHARED_LOCK_TIMEOUT_MS ? SHARED_LOCK_TIMEOUT_MS : timeout;
 }
 
 /* Sends handshake, session settings and all prepared statements in one go. */
