@@ -139,6 +139,17 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     is(payloads($poll), 7, 'but what comes after it');
 }
 
+# What an auto-acked pop leaves of a segment goes to the next poll.
+{
+    push_to('rest', 'p', 0);
+    $web->pop('rest', autoAck => 'true');
+    my @polls = map { park("rest?autoAck=true&batch=$_") } 1, 2, 3;
+    my $others = park('rest?autoAck=true&consumerGroup=h&subscriptionMode=new&batch=9');
+    $web->push(map { item('rest', 'p', $_) } 1 .. 5);
+    is(join(', ', map { payloads($_) } @polls), '1, 2 3, 4 5', 'three polls share the messages of one segment');
+    is(payloads($others), '1 2 3 4 5', 'another group gets all of them');
+}
+
 # A pop that fails neither fails nor loses the push; nothing counts twice.
 {
     push_to('failing', 'p', 0);

@@ -260,6 +260,24 @@ note_claimed(Pop *pop)
 			pgcol_uuid(res, row, POP_PARTITION_ID, &pop->claimed[pop->n_claimed++]);
 }
 
+/*
+ * What an auto-acked pop leaves of a segment is free, and the push has woken nobody
+ * for it.  A lease keeps it until it is acknowledged, which wakes the next pop.
+ */
+static void
+pass_on_rest(const Pop *pop)
+{
+	const PGresult *res = pop->rows->res;
+	int last = pop->end_row - 1;
+	Span partition = pgcol_span(res, last, POP_PARTITION);
+
+	if (!pop->auto_ack ||
+		pgcol_int64(res, last, POP_LAST_OFFSET) == pgcol_int64(res, last, POP_END_OFFSET))
+		return;
+	pops_wake_group(pop->pops, &pop->req->tenant, pop->queue, partition, pop->group);
+	worker_wake_others(pop->req->worker, &pop->req->tenant, pop->queue, partition);
+}
+
 /* Nobody will read what was claimed. */
 static void
 give_up(Pop *pop)
@@ -326,6 +344,7 @@ deliver_begin(Pop *pop, PopRows *rows, int row, int end)
 	pop->row = row;
 	pop->end_row = end;
 	note_claimed(pop);
+	pass_on_rest(pop);
 	append_envelope(pop);
 	deliver_run(pop);
 }
