@@ -136,7 +136,7 @@ sub pushed
         {
             my $id = $push->{ids}[$i];
             $sent{$id} = $push->{partition};
-            $stored{$id} = $push->{partition} if ($statuses->[$i] // '') =~ /^(?:queued|duplicate)$/;
+            $stored{$id} = $push->{partition} if ($statuses->[$i] // '') =~ /^(?:queued|duplicate|buffered)$/;
         }
     }
     return (\%stored, \%sent);
