@@ -59,6 +59,14 @@ wait_for_workers($queen);
 is_counted_anew('an immediate shutdown');
 isnt(statistics($queen, 'retention', 'stats_reset'), $worker_reset, 'also for the workers');
 
+# Without a postmaster every process leaves by itself, and another set comes with the next one.
+wait_for_workers($queen);
+$queen->kill_postmaster;
+pass('launcher and workers leave when the postmaster is gone');
+$node->start;
+wait_for_workers($queen);
+is_counted_anew('kill -9 of the postmaster');
+
 # The file is not believed when it is older than the crash, nor when it is damaged.
 push_one('kept');
 $node->stop('fast');

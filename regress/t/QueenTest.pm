@@ -44,6 +44,18 @@ sub sql
     return $self->{node}->safe_psql('postgres', $query);
 }
 
+# Kills the postmaster, and waits until the processes that it leaves behind have ended, too.
+sub kill_postmaster
+{
+    my ($self) = @_;
+    my ($pid) = slurp_file($self->{node}->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+    kill 'STOP', $pid;    # or it starts more of them
+    my @children = split ' ', slurp_file("/proc/$pid/task/$pid/children");
+    $self->{node}->kill9;
+    wait_until(sub { !grep { kill 0, $_ } $pid, @children }, 'no server process is left');
+    return;
+}
+
 # Starts one more front end and waits until it is healthy.
 # Options: args, env (undef: not set), port; may_fail returns it without waiting.
 sub start_frontend
