@@ -93,6 +93,17 @@ sub reset_connection
     pass('a half-closed connection ends its poll');
 }
 
+# One that vanishes without a word is asked for within a minute: the timer runs, in hundredths of a second.
+{
+    my $connection = park($web, 'silent', timeout => 300000);
+    my $ports = sprintf '%04X [0-9A-F]{8}:%04X', $web->port, $connection->{socket}->sockport;
+    my ($timer, $when) = slurp_file('/proc/net/tcp') =~ /:$ports 01 \S+ ([0-9A-F]{2}):([0-9A-F]+)/;
+    is($timer, '02', 'N5: a connection is kept alive while its poll is parked');
+    cmp_ok(hex $when, '<=', 6000, 'N5: by a question a minute');
+    $connection->close;
+    wait_until(sub { parked($web) == 0 }, 'the poll is dropped');
+}
+
 # Nor does the next request, sent ahead, hide that its client left.
 for my $leave (sub { $_[0]->close }, \&reset_connection)
 {
