@@ -178,6 +178,7 @@ for (
     is_error($web->get("/api/v1/pop/queue/bad?$name=$value"), 400, $error, "$name=" . substr($value, 0, 20));
 }
 is($web->get('/api/v1/pop/queue/good?wait=1&timeout=-5&autoAck=0')->{status}, 204, 'a timeout below 0 is none');
+is($web->get('/api/v1/pop/queue/good?' . join '&', map { "$_=-99999999999" } qw(batch partitions timeout leaseSeconds))->{status}, 204, 'nor is one far below');
 is($web->get('/api/v1/pop/queue/good?leaseSeconds=86400&timeout=300000&batch=10000')->{status}, 204, 'the limits themselves');
 is($web->get('/api/v1/pop/queue/good?consumerGroup=' . '%C3%A9' x 255)->{status}, 204, '255 characters of a group');
 is(queue_exists('bad'), 0, 'a refused pop creates nothing');

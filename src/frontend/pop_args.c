@@ -50,8 +50,8 @@ int_arg(Args *args, const char *name, int64_t max, int *out)
 		value = value * 10 + (text.ptr[i] - '0');
 	}
 	if (*text.ptr == '-')
-		value = -value;
-	if (value > max || value < -INT32_MAX)
+		value = -1; /* below zero all mean the same */
+	if (value > max)
 		snprintf(args->error, args->error_size, "%s must be at most %lld", name, (long long) max);
 	*out = (int) value;
 }
