@@ -9,6 +9,7 @@ use List::Util 'sum';
 use PostgreSQL::Test::Utils;
 use QueenTest;
 use Test::More;
+use Time::HiRes 'time';
 
 my $queen = QueenTest->new('bench', conf => "fsync = on\n");    # or the runner refuses
 my $web = $queen->start_frontend;
