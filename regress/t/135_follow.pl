@@ -174,26 +174,34 @@ for my $mode ('autoAck=true', 'leaseSeconds=3600')
     is(payloads($poll), 2, 'the poll gets it when the table is free');
 }
 
-# Sends requests so that one turn of the loop reads them all: an acknowledgement and a pop share a transaction.
-sub together
-{
-    my ($frontend, @requests) = @_;
-    my @connections = map { $frontend->connect } @requests;
-    for (@connections) { $_->send('GET', '/health'); $_->receive; }
-    kill 'STOP', $frontend->pid;
-    $connections[$_]->send(@{ $requests[$_] }) for 0 .. $#requests;
-    kill 'CONT', $frontend->pid;
-    return @connections;
-}
 sub ack_of
 {
     my ($message) = @_;
     return [ 'POST', '/api/v1/ack', { %{$message}{qw(transactionId partitionId leaseId)}, status => 'completed' } ];
 }
 
+# Requests that become ready while the only connection for them is taken: an acknowledgement and a pop share a transaction.
+my @narrow = (@no_fallback, '--read-connections', 1);
+my $nobody = '00000000-0000-7000-8000-000000000000';
+sub together
+{
+    my ($frontend, @requests) = @_;
+    my @backends = split /\n/, $queen->sql(q{SELECT pid FROM pg_stat_activity WHERE usename = 'queen_web'});
+    kill 'STOP', @backends;
+    my @connections;
+    for (ack_of({ transactionId => 'none', partitionId => $nobody, leaseId => $nobody }), @requests)
+    {
+        push @connections, $frontend->connect;
+        $connections[-1]->send(@$_);
+        parked($frontend) for 1 .. 3;    # turns of its loop
+    }
+    kill 'CONT', @backends;
+    return @connections[1 .. @requests];
+}
+
 # An acknowledgement does not wait until the pop that goes with it gets at a locked table.
 {
-    my $patient = $queen->start_frontend(args => [ @no_fallback, qw(--lock-timeout 600000 --statement-timeout 600000) ]);
+    my $patient = $queen->start_frontend(args => [ @narrow, qw(--lock-timeout 600000 --statement-timeout 600000) ]);
     push_to('shared', 'p', $_) for 1, 2;
     my ($got) = $patient->pop('shared', leaseSeconds => 3600, batch => 1);
     is($got->{data}, 1, 'a message is leased');
@@ -288,13 +296,14 @@ for my $end (qw(hangs_up is_late))
 {
     push_to($_, 'p', 0) for qw(killed acked);
     my ($leased) = $web->pop('acked', leaseSeconds => 3600);
+    my $narrow = $queen->start_frontend(args => \@narrow);
     my $poll = park('killed?consumerGroup=g&subscriptionMode=new');
     my $definition = $queen->sql(q{SELECT pg_get_functiondef('queen.log_first_contact'::regproc)});
     $queen->sql(($definition =~ s/AS \$function\$.*\$function\$/AS \$function\$ BEGIN PERFORM pg_sleep(3600); RETURN NULL; END \$function\$/sr));
     my $push = $web->connect;
     my @items = ({ items => [ item('killed', 'p', 1, transactionId => 'k') ] });
     $push->send('POST', '/api/v1/push', @items);
-    my ($ack, $pop) = together($web, ack_of($leased), [ 'GET', '/api/v1/pop/queue/acked?consumerGroup=g&subscriptionMode=all' ]);
+    my ($ack, $pop) = together($narrow, ack_of($leased), [ 'GET', '/api/v1/pop/queue/acked?consumerGroup=g&subscriptionMode=all' ]);
     my @pids;
     wait_until(sub { (@pids = split /\n/, $queen->sql(q{SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'})) == 2 }, 'the pops are under way');
     ok(!$_->readable, 'nobody is answered before the commit') for $push, $poll, $ack, $pop;
