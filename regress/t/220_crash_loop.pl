@@ -10,21 +10,7 @@ use Test::More;
 my @groups = qw(billing shipping);
 my $queen = QueenTest->new('crash', conf => "restart_after_crash = on\n");
 my $web = $queen->start_frontend(args => [ '--threads', 2 ]);
-my $load = QueenHistory::start(
-    $queen,
-    ports => [ $web->port ],
-    queue => 'crash',
-    seconds => 300,
-    producers => 12,
-    partitions => 6,
-    roam => 1,
-    batch => 3,
-    repeat => 5,
-    consumers => 8,
-    groups => join(',', @groups),
-    pop_batch => 20,
-    pop_partitions => 2,
-    lease => 2);
+my $load = QueenHistory::start_endless($queen, ports => [ $web->port ], queue => 'crash', groups => join(',', @groups));
 
 # The load goes on: more messages are stored than before the fault.
 sub stored { return $queen->sql('SELECT coalesce(sum(last_offset + 1), 0) FROM queen.log_partitions'); }

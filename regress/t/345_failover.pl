@@ -48,19 +48,7 @@ my %consumers = (consumers => 8, groups => 'billing,shipping');
     $primary->reload;
     wait_until(sub { $queen->sql('SELECT count(*) FROM pg_stat_replication WHERE sync_state = \'sync\'') == 1 }, 'the standby is synchronous');
     my $web = frontend_of($primary, $standby);
-    my $load = QueenHistory::start(
-        $queen, %consumers,
-        ports => [ $web->port ],
-        queue => 'synchronous',
-        seconds => 300,
-        producers => 12,
-        partitions => 6,
-        roam => 1,
-        batch => 3,
-        repeat => 5,
-        pop_batch => 20,
-        pop_partitions => 2,
-        lease => 2);
+    my $load = QueenHistory::start_endless($queen, %consumers, ports => [ $web->port ], queue => 'synchronous');
     wait_until(sub { stored($primary) > 1000 }, 'the load runs');
     $primary->stop('immediate');
     $standby->promote;

@@ -15,20 +15,7 @@ my $node = $queen->node;
 my $web = $queen->start_frontend(
     env => { FILE_BUFFER_DIR => PostgreSQL::Test::Utils::tempdir . '/spool' },
     args => [ qw(--threads 2 --spool-file-messages 100) ]);
-my $load = QueenHistory::start(
-    $queen,
-    ports => [ $web->port ],
-    queue => 'crash',
-    seconds => 300,
-    producers => 12,
-    partitions => 6,
-    roam => 1,
-    batch => 3,
-    repeat => 5,
-    consumers => 8,
-    pop_batch => 20,
-    pop_partitions => 2,
-    lease => 1);
+my $load = QueenHistory::start_endless($queen, ports => [ $web->port ], queue => 'crash', lease => 1);
 
 sub pending
 {

@@ -39,6 +39,25 @@ sub start
     return bless \%self, __PACKAGE__;
 }
 
+# Starts a load of many producers and consumers, which a test stops when its faults are over.
+sub start_endless
+{
+    my ($queen, %options) = @_;
+    return start(
+        $queen,
+        seconds => 300,
+        producers => 12,
+        partitions => 6,
+        roam => 1,
+        batch => 3,
+        repeat => 5,
+        consumers => 8,
+        pop_batch => 20,
+        pop_partitions => 2,
+        lease => 2,
+        %options);
+}
+
 # Starts the generator and waits for its end.
 sub run { return start(@_)->finish; }
 

@@ -27,8 +27,7 @@ extern void packer_free(Packer *packer);
  */
 extern bool packer_pack(Packer *packer, PushItem *const *items, size_t n, size_t raw_len);
 
-/* Arguments of a call, in the order of queen.log_push; tenants NULL when the call has one tenant.
- */
+/* Arguments of a call, in the order of queen.log_push; tenants NULL: the call has one tenant. */
 typedef struct SegmentColumns
 {
 	PgArray *tenants;
