@@ -87,6 +87,25 @@ wait_until(sub { heard(queue_id('a')) }, 'a lease that runs out is');
 pass('leases that end are announced');
 $heard = '';
 
+# A push between an ack's look at what is behind the batch and its commit: whoever comes for it meets the lease.
+for my $met (0, 1)
+{
+    my $name = "met$met";
+    my $taken = "count(*) FROM test.pop('$name', worker => 6) WHERE status = 'segment'";
+    $queen->sql("SELECT test.push('$name', 'p', '1'); SELECT count(*) FROM test.pop('$name', worker => 5, batch => 1, lease => 600)");
+    my $acknowledging = $node->background_psql('postgres');
+    $acknowledging->query_safe("BEGIN; SELECT * FROM test.ack('$name', 'p', 5, '{1}')");
+    $queen->sql("SELECT test.push('$name', 'p', '2')");
+    wait_until(sub { heard(queue_id($name)) }, 'the push is announced');
+    is($queen->sql("SELECT $taken"), 0, 'the batch is leased still') if $met;
+    $heard = '';
+    $acknowledging->query_safe('COMMIT');
+    wait_until(sub { heard(queue_id($name)) }, 'so is the end of the lease');
+    is($queen->sql("SELECT $taken"), 1, 'an ack that a push has passed is announced');
+    $acknowledging->quit;
+    $heard = '';
+}
+
 # More queues than fit into one notification.
 my $many = q{SELECT count(*) FROM generate_series(1, 300) AS i, LATERAL test.push('many' || i, 'p', 'x' || random()) AS v};
 my $worker = $queen->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'queen wake'});

@@ -26,6 +26,7 @@
 #endif
 
 #include "function.h"
+#include "gucs.h"
 #include "lease_inbox.h"
 #include "lease_map.h"
 #include "pending.h"
@@ -81,7 +82,7 @@ flush(void)
 	{
 		stats_add(&queue->key.queue, queue->counters, queue->max_pop_lag);
 		if (queue->news)
-			wake_list_add(&queue->key.queue);
+			wake_list_add(&queue->key.queue, queen_wake_origin);
 	}
 	slist_foreach(iter, &pending_leases)
 	{

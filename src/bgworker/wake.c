@@ -42,7 +42,7 @@ list_find(WakeList *list, const pg_uuid_t *queue)
 
 /* The caller holds the list's lock. */
 static void
-list_add(WakeList *list, const pg_uuid_t *queue)
+list_add(WakeList *list, const pg_uuid_t *queue, int origin)
 {
 	WakeEntry *entry = list_find(list, queue);
 
@@ -51,25 +51,25 @@ list_add(WakeList *list, const pg_uuid_t *queue)
 	if (entry == NULL && list->n == WAKE_MAX)
 		list->all = true;
 	else if (entry == NULL)
-		list->entries[list->n++] = (WakeEntry){*queue, queen_wake_origin};
-	else if (entry->origin != queen_wake_origin)
+		list->entries[list->n++] = (WakeEntry){*queue, origin};
+	else if (entry->origin != origin)
 		entry->origin = 0;
 }
 
 void
-wake_list_add(const pg_uuid_t *queue)
+wake_list_add(const pg_uuid_t *queue, int origin)
 {
 	Database *database = database_mine();
 	WakeList *list;
 	Latch *latch = NULL;
 
-	if (database == NULL || !listeners_want(queen_wake_origin))
+	if (database == NULL || !listeners_want(origin))
 		return;
 	list = &database->wake;
 	LWLockAcquire(&list->lock, LW_EXCLUSIVE);
 	if (list->n == 0 && !list->all)
 		latch = list->latch;
-	list_add(list, queue);
+	list_add(list, queue, origin);
 	LWLockRelease(&list->lock);
 	if (latch != NULL)
 		SetLatch(latch);

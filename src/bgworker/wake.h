@@ -9,8 +9,11 @@
 
 #include "utils/uuid.h"
 
-/* Notes that a queue of this database has new messages or a released lease. */
-extern void wake_list_add(const pg_uuid_t *queue);
+/*
+ * Notes that a queue of this database has new messages or a released lease.  The
+ * front end of that origin knows already; 0: none does.
+ */
+extern void wake_list_add(const pg_uuid_t *queue, int origin);
 
 extern void wake_start(void);
 extern long wake_cycle(void);

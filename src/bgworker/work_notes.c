@@ -21,6 +21,7 @@
 #include "function.h"
 #include "pending.h"
 #include "shmem.h"
+#include "wake.h"
 #include "work_notes.h"
 #include "worklist.h"
 
@@ -244,7 +245,9 @@ apply(const Note *note)
 			worklist_park(&key->queue, key->group, &key->partition, note->until, true);
 			break;
 		case NOTE_DONE:
-			worklist_lease_done(&key->queue, key->group, &key->partition);
+			/* The poll that the news had woken met the lease, whoever's it was. */
+			if (worklist_lease_done(&key->queue, key->group, &key->partition))
+				wake_list_add(&key->queue, 0);
 			break;
 		case NOTE_DOUBT:
 			worklist_doubt(&key->queue);

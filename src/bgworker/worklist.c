@@ -354,26 +354,30 @@ worklist_park(const pg_uuid_t *queue, uint64 number, const pg_uuid_t *partition,
 
 /*
  * Whoever ended the lease looked for more behind it, but may not have seen what
- * was written since.
+ * was written since.  A pop that came for that has met the lease, and has parked
+ * the item or left it to whoever took the lease.
  */
-void
+bool
 worklist_lease_done(const pg_uuid_t *queue, uint64 number, const pg_uuid_t *partition)
 {
 	GroupList *group;
 	Item *item = NULL;
+	bool more = false;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	group = find_group(queue, number);
 	if (group != NULL)
 		item = find_item(group, partition);
-	if (item != NULL && item->parked && item->leased)
+	if (item != NULL && item->parked)
 	{
-		if (item->written)
+		more = item->written || !item->leased;
+		if (more)
 			enter_ready(group, partition);
 		else
 			remove_item(item);
 	}
 	LWLockRelease(&shared->lock);
+	return more;
 }
 
 void

@@ -51,7 +51,9 @@ extern void worklist_written(const pg_uuid_t *queue, const pg_uuid_t *partition,
 extern void worklist_ready(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition);
 extern void worklist_park(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition,
 						  TimestampTz until, bool lease);
-extern void worklist_lease_done(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition);
+
+/* A lease has ended with nothing behind it; true when there may be something now. */
+extern bool worklist_lease_done(const pg_uuid_t *queue, uint64 group, const pg_uuid_t *partition);
 
 /* Cursors or settings changed by other means: walk again, before any pop finds nothing. */
 extern void worklist_doubt(const pg_uuid_t *queue);
