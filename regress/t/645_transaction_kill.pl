@@ -4,6 +4,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib $FindBin::Bin;
+use IO::Select;
 use JSON::PP ();
 use QueenHistory;
 use QueenTest 'wait_until';
@@ -46,12 +47,26 @@ sub states { return map { my ($id, @state) = split /\|/; ($id => "@state") } spl
 sub take
 {
     my ($prefix, $n) = @_;
-    $web->push(map { { queue => 'in', partition => "$prefix-$_", transactionId => "$prefix-$_", payload => 0 } } 1 .. $n);
-    return map { $web->pop('in', partition => "$prefix-$_", leaseSeconds => 600) } 1 .. $n;
+    my $answer = $web->push(map { { queue => 'in', partition => "$prefix-$_", transactionId => "$prefix-$_", payload => 0 } } 1 .. $n);
+    my @messages = map { $web->pop('in', partition => "$prefix-$_", leaseSeconds => 600) } 1 .. $n;
+    die "$prefix: only " . @messages . ' delivered, pushed: ' . JSON::PP->new->encode($answer) unless @messages == $n;
+    return @messages;
+}
+
+# What there is to see when nothing happens any more.
+sub standstill
+{
+    my @answered = map { IO::Select->new($_->{socket})->can_read(0) ? $_->receive : () } @_;
+    return join "\n", $web->log, @answered . ' are answered', (map { "$_->{status} $_->{body}" } @answered[ 0 .. ($#answered > 2 ? 2 : $#answered) ]),
+      $queen->sql(q{SELECT pid, backend_type, state, wait_event_type, wait_event, now() - query_start, left(query, 80) FROM pg_stat_activity WHERE state <> 'idle'});
 }
 
 sub kill_and_start { $web->kill9; $web->start; $web->wait_healthy; return; }
-sub idle { return wait_until(sub { !$queen->sql(q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'queen_web' AND query LIKE '%log_transaction%' AND state <> 'idle'}) }, 'no transaction runs'); }
+sub idle
+{
+    my $running = q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'queen_web' AND query LIKE '%log_transaction%' AND state <> 'idle'};
+    return eval { wait_until(sub { !$queen->sql($running) }, 'no transaction runs') } // die $@ . standstill();
+}
 
 # Repeats what was not answered: what is there is refused, what is not is done.
 sub repeat
@@ -110,7 +125,8 @@ for my $round (1 .. 6)
     my $begun = $queen->sql(q{SELECT last_offset + 1 FROM queen.log_partitions WHERE name = 'a'});
     $connections[$_]->send('POST', '/api/v1/transaction', bundle($messages[$_])) for 0 .. $#messages;
     # Nothing to wait for in the first round; in the others, until some are committed.
-    wait_until(sub { $queen->sql(q{SELECT last_offset + 1 FROM queen.log_partitions WHERE name = 'a'}) >= $begun + $round - 1 }, 'some are committed');
+    eval { wait_until(sub { $queen->sql(q{SELECT last_offset + 1 FROM queen.log_partitions WHERE name = 'a'}) >= $begun + $round - 1 }, 'some are committed') }
+      or die $@ . standstill(@connections);
     $web->kill9;
     my @answers = map { scalar eval { $_->receive } } @connections;
     idle();
